@@ -1,0 +1,78 @@
+# make tutorial   make test     on a fresh machine: set up an environment, then run
+# PYTHON=...      use an existing environment instead of setting one up
+# TRITON=3.8.0    another Triton than the pinned one, in an environment of its own
+
+.DEFAULT_GOAL := help
+PINNED := 3.9.0
+TRITON ?= $(PINNED)
+PYTHON3 ?= python3
+export TRITON_DEFAULT_FP_FUSION ?= 1
+
+ifdef PYTHON
+READY :=
+else
+VENV := .venv$(if $(filter $(PINNED),$(TRITON)),,-$(TRITON))
+PYTHON := $(VENV)/bin/python
+READY := $(VENV)/ready
+endif
+
+TUTORIAL := python/tutorials/gluon/13-conv-im2col.py
+REQUIREMENTS := python/requirements.txt python/test-requirements.txt
+SOURCES := python docs
+
+.PHONY: help
+help:
+	@sed -n '1,/^$$/s/^# //p' Makefile
+	@echo "other targets: venv test-gluon test-tutorial test-bench lint format figures bench clean"
+
+# Triton comes last and alone: torch depends on a Triton of its own, if on any.
+$(VENV)/ready: $(REQUIREMENTS) Makefile
+	$(PYTHON3) -m venv $(VENV)
+	$(VENV)/bin/python -m pip install --quiet $(addprefix -r ,$(REQUIREMENTS))
+	$(VENV)/bin/python -m pip install --quiet --no-deps triton==$(TRITON)
+	$(VENV)/bin/python -c "import torch, triton; assert triton.__version__ == '$(TRITON)', triton.__version__"
+	touch $@
+
+.PHONY: venv
+venv: $(READY)
+
+.PHONY: tutorial
+tutorial: $(READY)
+	$(PYTHON) $(TUTORIAL)
+
+.PHONY: test
+test: lint $(READY)
+	$(PYTHON) -m pytest $(TUTORIAL) python/test/gluon python/triton_conv/bench docs/gluon
+
+.PHONY: test-gluon test-tutorial test-bench
+test-gluon: $(READY)
+	$(PYTHON) -m pytest python/test/gluon
+
+test-tutorial: $(READY)
+	$(PYTHON) -m pytest -s $(TUTORIAL)
+
+test-bench: $(READY)
+	$(PYTHON) -m pytest python/triton_conv/bench
+
+.PHONY: lint format
+lint: $(READY)
+	$(PYTHON) -m ruff check $(SOURCES)
+	$(PYTHON) -m yapf --diff --recursive --parallel $(SOURCES)
+	$(PYTHON) -m mypy
+
+format: $(READY)
+	$(PYTHON) -m ruff check --fix $(SOURCES)
+	$(PYTHON) -m yapf --in-place --recursive --parallel $(SOURCES)
+
+# The drawings, and the plot of the newest results.
+.PHONY: figures bench
+figures: $(READY)
+	$(PYTHON) docs/gluon/draw_im2col.py
+	$(PYTHON) python/triton_conv/bench/plot.py python/triton_conv/bench/results/tutorial-h200.json docs/gluon/conv-im2col-h200.svg
+
+bench: $(READY)
+	$(PYTHON) python/triton_conv/bench/tutorial.py
+
+.PHONY: clean
+clean:
+	rm -rf .venv .venv-* build

@@ -1,0 +1,78 @@
+"""Timing of alternatives side by side: each in a CUDA graph of its own, the graphs replayed in turn."""
+
+import datetime
+import statistics
+import subprocess
+import sys
+
+import torch
+import triton
+
+
+def capture(function, calls):
+    """A CUDA graph of ``calls`` calls of ``function``, which has run before it is captured."""
+    stream = torch.cuda.Stream()
+    with torch.cuda.stream(stream):
+        for _ in range(2):
+            function()
+    torch.cuda.synchronize()
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        for _ in range(calls):
+            function()
+    return graph
+
+
+def side_by_side(functions, rounds=15, graph_ms=1.0):
+    """Median time in ms of one call of each of ``functions`` (a dict by name).
+
+    A graph holds as many calls as take about ``graph_ms``. Each round replays all graphs one after the other, so that
+    all see the same clocks and temperature, and the GPU is not idle in between. The first two rounds are not counted.
+    """
+    graphs = {}
+    for name, function in functions.items():
+        graph = capture(function, 1)
+        replay = _replay(graph)
+        torch.cuda.synchronize()
+        calls = max(1, min(100, round(graph_ms / _elapsed(replay))))
+        graphs[name] = capture(function, calls), calls
+    replays: dict[str, list] = {name: [] for name in graphs}
+    for _ in range(rounds + 2):
+        for name, (graph, _) in graphs.items():
+            replays[name].append(_replay(graph))
+    torch.cuda.synchronize()
+    return {name: statistics.median(map(_elapsed, replays[name][2:])) / calls for name, (_, calls) in graphs.items()}
+
+
+def _replay(graph):
+    start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+    start.record()
+    graph.replay()
+    end.record()
+    return start, end
+
+
+def _elapsed(events):
+    return events[0].elapsed_time(events[1])
+
+
+def _output(*command):
+    return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
+
+
+def environment(commit=None):
+    """What a result file says of its origin. Call it right after a measurement, while the clocks are still up."""
+    fields = "driver_version,clocks.sm,clocks.max.sm,clocks.mem,power.limit"
+    smi = dict(
+        zip(fields.split(","),
+            _output("nvidia-smi", f"--query-gpu={fields}", "--format=csv,noheader").split(", ")))
+    return {
+        "date": datetime.datetime.now(datetime.timezone.utc).strftime("%Y-%m-%d"),
+        "commit": commit or _output("git", "describe", "--always", "--dirty", "--abbrev=12"),
+        "gpu": torch.cuda.get_device_name(),
+        **smi,
+        "triton": triton.__version__,
+        "torch": torch.__version__,
+        "cudnn": torch.backends.cudnn.version(),
+        "python": sys.version.split()[0],
+    }
