@@ -775,7 +775,7 @@ def prepare(x, w, stride=1, padding=0, dilation=1, kernel=conv_kernel, tile=None
     conv = check(x, w, stride, padding, dilation, target=target, device=device)
     programs = triton.runtime.driver.active.utils.get_device_properties(device.index or 0)["multiprocessor_count"]
     tile = tile or (TILES[1] if kernel is first_kernel else pick_tile(conv, programs))
-    y = x.new_empty((conv.N, conv.Co, *conv.out)).to(memory_format=torch.channels_last)
+    y = x.new_empty((conv.N, *conv.out, conv.Co)).permute(0, 3, 1, 2)
     args, options = kernel_args(kernel, conv, x, w, y, tile, target.arch // 10 == 9)
     tiles = num_tiles(conv, tile)
     grid = (min(tiles, programs) if kernel is conv_kernel else tiles, )
