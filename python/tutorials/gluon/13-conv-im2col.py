@@ -943,11 +943,14 @@ def test_compiled_resources(arch):
 # 6. What is left out
 # -------------------
 #
-# - Channel counts that are not a multiple of 8 and groups, which ``check`` refuses, and 1-D and 3-D convolutions, a
-#   bias and other dtypes. The mode itself takes 1-D and 3-D images, as section 1 shows.
-# - The gradients. The gradient of the input is an im2col walk over the output's gradient, the gradient of the weights a
-#   product over the pixels with the same walk as here.
-# - Clusters with multicast, two-CTA MMAs, and splitting the reduction of problems with few tiles.
+# - Channel counts that are not a multiple of 8, groups, other dtypes, a bias: ``check`` says so, and
+#   ``torch.nn.functional.conv2d`` takes them.
+# - 1-D and 3-D convolutions. Section 1 loads their blocks; the kernels need one coordinate and one offset less or more.
+# - A stride of more than 8, which the mode cannot express. A stride equal to the filter's size is a reshape and a matrix
+#   product, as in the tutorial on persistence.
+# - The gradients. That of the input is a convolution of the output's gradient, by an im2col walk with other corners; that
+#   of the weights is a product over the pixels with the same walk as here.
+# - Clusters with multicast and two-CTA MMAs, and splitting the reduction of problems with few tiles.
 
 if __name__ == "__main__":
     if is_supported(active_target()):

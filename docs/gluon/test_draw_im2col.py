@@ -1,0 +1,13 @@
+"""The committed drawings are what the script draws."""
+
+import pathlib
+
+import draw_im2col
+import pytest
+
+
+@pytest.mark.parametrize("name", ["im2col-walk", "im2col-gemm"])
+def test_drawings_are_up_to_date(name, tmp_path):
+    draw_im2col.main(tmp_path)
+    committed = pathlib.Path(draw_im2col.__file__).with_name(f"{name}.svg")
+    assert (tmp_path / f"{name}.svg").read_text() == committed.read_text(), "run make figures"
