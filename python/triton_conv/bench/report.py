@@ -20,10 +20,10 @@ def table(results):
     environment, summary = results["environment"], results["summary"]
     lines += [
         "",
-        f"TFLOP/s in bf16. The conv kernel is {summary['of_cudnn_geomean']:.2f} times as fast as cuDNN by geometric mean, "
-        f"{summary['of_cudnn_least']:.2f} at least, and {summary['of_first_kernel_geomean']:.2f} times the first "
-        f"kernel's. {environment['gpu']} (SM clock {environment['clocks.sm']} of {environment['clocks.max.sm']} right "
-        f"after, power limit {environment['power.limit']}, driver {environment['driver_version']}), Triton "
+        f"TFLOP/s in bf16. The conv kernel is {summary['of_cudnn_geomean']:.2f} times as fast as cuDNN by geometric "
+        f"mean, {summary['of_cudnn_least']:.2f} at least, and {summary['of_first_kernel_geomean']:.2f} times as fast "
+        f"as the first kernel. {environment['gpu']} (SM clock {environment['clocks.sm']} of "
+        f"{environment['clocks.max.sm']} right after, power limit {environment['power.limit']}, driver {environment['driver_version']}), Triton "
         f"{environment['triton']}, PyTorch {environment['torch']}, cuDNN {environment['cudnn']}, commit "
         f"{environment['commit']}, {environment['date']}.",
     ]

@@ -573,8 +573,10 @@ class TensorMemoryAccumulator:
 
 
 # %%
-# The first kernel computes one tile per program with one buffer: load, wait, multiply, wait. Channels are the outer
-# loop and taps the inner ones, so that a tap finds in L2 most of the pixels that the tap before it read.
+# The first kernel computes one tile per program with one buffer: load, wait, multiply, wait. Its tile, 256x128, is as
+# large as the registers of a multiprocessor allow, so nothing hides the waits. (With 128x128, three programs would
+# share a multiprocessor, and one could multiply while another waits.) Channels are the outer loop and taps the inner
+# ones, so that a tap finds in L2 most of the pixels that the tap before it read.
 
 SIZES = list(Conv._fields)
 
@@ -885,7 +887,7 @@ def candidates(conv):
 def benchmark(layer, provider):
     conv = LAYERS[layer]
     function = candidates(conv)[PROVIDERS.index(provider)]
-    with torch.backends.cudnn.flags(benchmark=True):
+    with torch.backends.cudnn.flags(enabled=True, benchmark=True):
         ms = triton.testing.do_bench_cudagraph(function, return_mode="median")
     m, n, k = conv.gemm
     return 2e-9 * m * n * k / ms
@@ -945,11 +947,12 @@ def test_compiled_resources(arch):
 #
 # - Channel counts that are not a multiple of 8, groups, other dtypes, a bias: ``check`` says so, and
 #   ``torch.nn.functional.conv2d`` takes them.
-# - 1-D and 3-D convolutions. Section 1 loads their blocks; the kernels need one coordinate and one offset less or more.
-# - A stride of more than 8, which the mode cannot express. A stride equal to the filter's size is a reshape and a matrix
-#   product, as in the tutorial on persistence.
-# - The gradients. That of the input is a convolution of the output's gradient, by an im2col walk with other corners; that
-#   of the weights is a product over the pixels with the same walk as here.
+# - 1-D and 3-D convolutions. Section 1 loads their blocks; the kernels need one coordinate and one offset less or
+#   more.
+# - A stride of more than 8, which the mode cannot express. A stride equal to the filter's size is a reshape and a
+#   matrix product, as in the tutorial on persistence.
+# - The gradients. That of the input is a convolution of the output's gradient, by an im2col walk with other corners;
+#   that of the weights is a product over the pixels with the same walk as here.
 # - Clusters with multicast and two-CTA MMAs, and splitting the reduction of problems with few tiles.
 
 if __name__ == "__main__":
