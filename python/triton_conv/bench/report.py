@@ -17,15 +17,14 @@ def table(results):
         ms = layer["ms"]
         tflops = " | ".join(f"{layer['gflop'] / ms[name]:.0f}" for name in NAMES)
         lines.append(f"| {layer['name']} | {tflops} | {ms['cuDNN'] / ms['conv kernel']:.2f} |")
-    environment, summary = results["environment"], results["summary"]
+    env, summary = results["environment"], results["summary"]
     lines += [
         "",
-        f"TFLOP/s in bf16. The conv kernel is {summary['of_cudnn_geomean']:.2f} times as fast as cuDNN by geometric "
-        f"mean, {summary['of_cudnn_least']:.2f} at least, and {summary['of_first_kernel_geomean']:.2f} times as fast "
-        f"as the first kernel. {environment['gpu']} (SM clock {environment['clocks.sm']} of "
-        f"{environment['clocks.max.sm']} right after, power limit {environment['power.limit']}, driver {environment['driver_version']}), Triton "
-        f"{environment['triton']}, PyTorch {environment['torch']}, cuDNN {environment['cudnn']}, commit "
-        f"{environment['commit']}, {environment['date']}.",
+        f"TFLOP/s in bf16. The conv kernel is {summary['of_cudnn_geomean']:.2f} times as fast as cuDNN by geometric mean, "
+        f"{summary['of_cudnn_least']:.2f} at least, and {summary['of_first_kernel_geomean']:.2f} times as fast as the "
+        f"first kernel. {env['gpu']} (SM clock {env['clocks.sm']} of {env['clocks.max.sm']} right after, power limit "
+        f"{env['power.limit']}, driver {env['driver_version']}), Triton {env['triton']}, PyTorch {env['torch']}, "
+        f"cuDNN {env['cudnn']}, commit {env['commit']}, {env['date']}.",
     ]
     return "\n".join(lines)
 
