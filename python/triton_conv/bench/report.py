@@ -20,7 +20,8 @@ def table(results):
     env, summary = results["environment"], results["summary"]
     lines += [
         "",
-        f"TFLOP/s in bf16. The conv kernel is {summary['of_cudnn_geomean']:.2f} times as fast as cuDNN by geometric mean, "
+        "TFLOP/s in bf16. "
+        f"The conv kernel is {summary['of_cudnn_geomean']:.2f} times as fast as cuDNN by geometric mean, "
         f"{summary['of_cudnn_least']:.2f} at least, and {summary['of_first_kernel_geomean']:.2f} times as fast as the "
         f"first kernel. {env['gpu']} (SM clock {env['clocks.sm']} of {env['clocks.max.sm']} right after, power limit "
         f"{env['power.limit']}, driver {env['driver_version']}), Triton {env['triton']}, PyTorch {env['torch']}, "
