@@ -1,0 +1,175 @@
+"""The simulator as a Triton driver: it takes the place of a GPU's."""
+
+import collections
+import random
+import sys
+
+import torch
+
+from triton.backends.compiler import GPUTarget
+from triton.backends.driver import DriverBase
+from triton.runtime.cache import get_cache_manager
+
+from .errors import SimulationError
+from .machine import Cta
+from .memory import GlobalMemory
+from .tma import Descriptor
+from .translate import Program, shape_of
+
+ARCHITECTURES = {
+    "sm_90": {"arch": 90, "shared memory": 227 * 1024, "tensor memory": 0},
+    "sm_100": {"arch": 100, "shared memory": 227 * 1024, "tensor memory": 512},
+    "sm_103": {"arch": 103, "shared memory": 227 * 1024, "tensor memory": 512},
+}
+REGISTERS = 64 * 1024
+
+
+class Utils:
+    """What Triton asks of a GPU's driver library."""
+
+    def __init__(self, settings):
+        self.settings = settings
+
+    def get_device_properties(self, device):
+        return {
+            "max_shared_mem": self.settings["capacity"]["shared memory"], "max_num_regs": REGISTERS, "warpSize": 32,
+            "multiprocessor_count": self.settings["multiprocessors"], "sm_clock_rate": 1, "mem_clock_rate": 1,
+            "mem_bus_width": 1
+        }
+
+    def load_binary(self, name, kernel, shared, device):
+        return name, name, 0, 0, 1024
+
+    def unload_module(self, module):
+        pass
+
+
+class Launcher:
+
+    programs = {}  # by the hash of a compiled kernel
+
+    def __init__(self, src, metadata):
+        self.names = src.fn.arg_names
+        self.metadata = metadata
+
+    def program(self):
+        key = self.metadata.hash
+        if key not in self.programs:
+            path = get_cache_manager(key).get_file(f"{self.metadata.name}.ttgir")
+            if path is None:
+                raise SimulationError(f"the TTGIR of {self.metadata.name} is not in Triton's cache")
+            with open(path) as file:
+                self.programs[key] = Program(file.read())
+        return self.programs[key]
+
+    def __call__(self, grid_x, grid_y, grid_z, stream, function, kernel_metadata, launch_metadata, enter, leave, *args):
+        from triton.runtime import driver
+        driver.active.launch(self.program(), dict(zip(self.names, args)), (grid_x, grid_y, grid_z))
+
+
+def resolve(path, arguments):
+    """The value behind a parameter name: an argument, a part of a tuple, or a size or stride of a descriptor."""
+    name, *rest = path.split(".")
+    value = arguments[name]
+    while rest:
+        part = rest.pop(0)
+        if part in ("shape", "stride") and hasattr(value, "block_shape"):
+            return int((value.shape if part == "shape" else value.strides)[int(rest.pop(0))])
+        value = value[int(part)] if part.isdigit() else getattr(value, part)
+    return value
+
+
+class SimulatorDriver(DriverBase):
+
+    defaults = {"arch": "sm_90", "seed": 0, "schedules": 1, "multiprocessors": 8}
+
+    def __init__(self, **settings):
+        self.settings = {**self.defaults, **settings}
+        if self.settings["arch"] not in ARCHITECTURES:
+            raise ValueError(f"arch is {self.settings['arch']!r}; expected one of {', '.join(ARCHITECTURES)}")
+        if self.settings["schedules"] < 1:
+            raise ValueError(f"schedules is {self.settings['schedules']}; expected at least 1")
+        self.settings["capacity"] = ARCHITECTURES[self.settings["arch"]]
+        self.utils = Utils(self.settings)
+        self.launcher_cls = Launcher
+        self.counts = collections.Counter()
+
+    # What Triton asks of a driver.
+
+    @classmethod
+    def is_active(cls):
+        """The default driver where there is no GPU."""
+        return not torch.cuda.is_available()
+
+    def map_python_to_cpp_type(self, ty):
+        return ty
+
+    def get_current_target(self):
+        return GPUTarget("cuda", self.settings["capacity"]["arch"], 32)
+
+    def get_active_torch_device(self):
+        return torch.device("cpu")
+
+    def get_current_device(self):
+        return 0
+
+    def set_current_device(self, device):
+        pass
+
+    def get_current_stream(self, device=0):
+        return 0
+
+    def get_device_capability(self, device=0):
+        return divmod(self.settings["capacity"]["arch"], 10)
+
+    def get_device_interface(self):
+        raise NotImplementedError("the simulator has no clock: its times say nothing about a GPU's")
+
+    def get_benchmarker(self):
+        raise NotImplementedError("the simulator has no clock: its times say nothing about a GPU's")
+
+    # Running.
+
+    def launch(self, program, arguments, grid):
+        values, tensors = [], []
+        for name, kind in program.arguments:
+            value = resolve(name[1:], arguments)
+            if "tensordesc" in kind:
+                value = Descriptor(value, shape_of(kind)[0], name[1:])
+                tensors.append((name[1:], value.base))
+            elif torch.is_tensor(value):
+                tensors.append((name[1:], value))
+                value = value.data_ptr()
+            elif hasattr(value, "item"):
+                value = value.item()
+            values.append(value)
+        schedules = self.settings["schedules"]
+        before = [tensor.untyped_storage().clone() for _, tensor in tensors] if schedules > 1 else []
+        for schedule in range(schedules):
+            if schedule:
+                for (_, tensor), storage in zip(tensors, before):
+                    tensor.untyped_storage().copy_(storage)
+            self.run(program, values, grid, tensors, random.Random(self.settings["seed"] + schedule))
+
+    def run(self, program, values, grid, tensors, rng):
+        memory = GlobalMemory(tensors)
+        for z in range(grid[2]):
+            for y in range(grid[1]):
+                for x in range(grid[0]):
+                    cta = Cta(program, (x, y, z), grid, memory, rng, self.counts, self.settings["capacity"])
+                    cta.spawn("default partition", program.make(cta, *values), program.num_warps)
+                    cta.run()
+
+
+_announced = False
+
+
+class DefaultSimulatorDriver(SimulatorDriver):
+    """What Triton finds by itself on a machine without a GPU. It says so once."""
+
+    def __init__(self):
+        super().__init__()
+        global _announced
+        if not _announced:
+            _announced = True
+            print(f"triton_simulator: no GPU here, kernels run on a simulated {self.settings['arch']}", file=sys.stderr)

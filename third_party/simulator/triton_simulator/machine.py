@@ -1,0 +1,384 @@
+"""One CTA: partitions stepped by a seeded scheduler, mbarriers, and operations that complete when the scheduler says."""
+
+import collections
+
+import torch
+
+from . import tma
+from .clocks import Agent, join
+from .errors import BarrierMisuse, Deadlock, NotSimulated, SimulationError
+from .memory import ASYNC, GENERIC, Allocation, record
+
+
+class Barrier:
+    """An mbarrier: a phase is complete when no arrival and no byte is pending."""
+
+    def __init__(self, name, count):
+        self.name, self.count = name, count
+        self.pending, self.bytes, self.completed = count, 0, 0
+        self.valid = True
+        self.clock, self.fenced = {}, {}  # of the arrivals of this phase
+        self.done_clock, self.done_fenced = {}, {}  # of the last complete phase
+        self.observed = {}  # by partition: the last phase that a wait returned for
+
+    def arrive(self, count, agent, what):
+        if not self.valid:
+            raise BarrierMisuse(f"{what}, by {agent.name}: arrives at {self.name}, which was invalidated")
+        if count > self.pending:
+            raise BarrierMisuse(f"{what}, by {agent.name}: {count} arrivals at {self.name}, which expects {self.pending} more "
+                                f"of {self.count} in phase {self.completed}: over-arrived")
+        join(self.clock, agent.clock)
+        join(self.fenced, agent.fenced)
+        agent.tick()
+        self.pending -= count
+        self.finish()
+
+    def transfer(self, count):
+        self.bytes += count
+        self.finish()
+
+    def finish(self):
+        if self.pending == 0 and self.bytes == 0:
+            self.completed += 1
+            self.pending = self.count
+            self.done_clock, self.done_fenced = self.clock, self.fenced
+            self.clock, self.fenced = {}, {}
+
+    def state(self):
+        parts = [f"phase {self.completed}", f"{self.pending} of {self.count} arrivals missing"]
+        if self.bytes:
+            parts.append(f"{self.bytes} bytes missing" if self.bytes > 0 else f"{-self.bytes} bytes more than expected")
+        return f"{self.name} ({', '.join(parts)})"
+
+
+class Operation(Agent):
+    """An asynchronous operation: ``apply`` does it, at a time that the scheduler picks."""
+
+    def __init__(self, name, issuer, queue, apply, what, barriers=(), transfer=None):
+        super().__init__(name, issuer.clock, issuer.fenced)
+        issuer.tick()
+        self.issuer, self.queue, self.apply, self.what = issuer, queue, apply, what
+        self.barriers, self.transfer = barriers, transfer
+        self.done = False
+
+    def complete(self):
+        self.apply()
+        self.apply, self.done = None, True
+        if self.transfer is not None:
+            barrier, count = self.transfer
+            join(barrier.clock, self.clock)
+            join(barrier.fenced, self.fenced)
+            barrier.transfer(-count)
+        for barrier in self.barriers:
+            barrier.arrive(1, self, self.what)
+
+
+class InFlight:
+    """A register tensor that a wgmma has yet to write."""
+
+    __slots__ = ("operation", "value")
+
+    def __init__(self):
+        self.operation, self.value = None, None
+
+
+class Partition(Agent):
+
+    def __init__(self, name, warps, clock=None, fenced=None):
+        super().__init__(name, clock, fenced)
+        self.warps = warps
+        self.code = None
+        self.waits_for = None  # (ready, description)
+        self.wgmmas, self.stores = [], []
+
+
+class Cta:
+    """The run of one program: what the translated kernel calls is here."""
+
+    def __init__(self, program, program_ids, grid, memory, random, counts, capacity):
+        self.program, self.program_ids, self.grid = program, program_ids, grid
+        self.memory, self.random, self.counts = memory, random, counts
+        self.capacity = capacity
+        self.partitions, self.queues, self.allocations = [], collections.defaultdict(collections.deque), []
+        self.issued = 0
+
+    # -- scheduling ---------------------------------------------------------------------------------------------------
+
+    def where(self, site):
+        return self.program.sites[site]
+
+    def spawn(self, name, code, warps, parent=None):
+        partition = Partition(name, warps, parent.clock if parent else None, parent.fenced if parent else None)
+        partition.code = code(partition)
+        self.partitions.append(partition)
+        return partition
+
+    def run(self):
+        random = self.random
+        while self.partitions:
+            ready = [p for p in self.partitions if p.waits_for is None or p.waits_for[0]()]
+            heads = [key for key, queue in self.queues.items() if queue]
+            choices = len(ready) + len(heads)
+            if choices == 0:
+                self.deadlock()
+            pick = random.randrange(choices)
+            if pick >= len(ready):
+                key = heads[pick - len(ready)]
+                self.queues[key].popleft().complete()
+                continue
+            partition = ready[pick]
+            partition.waits_for = None
+            try:
+                partition.waits_for = next(partition.code)
+            except StopIteration:
+                self.partitions.remove(partition)
+                if partition.wgmmas or partition.stores:
+                    unfinished = [op for op in partition.wgmmas + partition.stores if not op.done]
+                    if unfinished:
+                        raise SimulationError(f"{partition.name} ends while this is in flight: {unfinished[0].what}")
+        for queue in self.queues.values():
+            if queue:
+                raise SimulationError(f"the program ends while this is in flight: {queue[0].what}")
+        for allocation in self.allocations:
+            for barrier in allocation.barriers.values():
+                if barrier.bytes or barrier.pending != barrier.count:
+                    raise BarrierMisuse(f"the program ends in the middle of a phase of {barrier.state()}")
+
+    def deadlock(self):
+        lines = [f"  {p.name} waits for {p.waits_for[1]}" for p in self.partitions]
+        raise Deadlock(f"deadlock in program {self.program_ids}: nothing can move\n" + "\n".join(lines))
+
+    def issue(self, partition, name, queue, apply, site, **rest):
+        operation = Operation(f"{name} of {partition.name}", partition, queue, apply, self.where(site), **rest)
+        self.queues[queue if queue is not None else operation.number].append(operation)
+        self.issued += 1
+        if self.issued % 512 == 0:
+            self.forget()
+        return operation
+
+    def forget(self):
+        """Drop from all clocks the operations that no access refers to."""
+        live = {p.number for p in self.partitions}
+        barriers = []
+        for allocation in self.allocations:
+            live.update(access.agent.number for access in allocation.accesses)
+            barriers += allocation.barriers.values()
+        operations = [op for queue in self.queues.values() for op in queue]
+        live.update(op.number for op in operations)
+        for key in [key for key, queue in self.queues.items() if not queue]:
+            del self.queues[key]
+
+        def prune(clock):
+            for number in [number for number in clock if number not in live]:
+                del clock[number]
+
+        for agent in self.partitions + operations:
+            prune(agent.clock)
+            prune(agent.fenced)
+        for b in barriers:
+            for clock in (b.clock, b.fenced, b.done_clock, b.done_fenced):
+                prune(clock)
+
+    # -- memory -------------------------------------------------------------------------------------------------------
+
+    def allocate(self, kind, shape, dtype, site, name):
+        allocation = Allocation(name, kind, shape, dtype)
+        self.allocations.append(allocation)
+        used = sum(a.data.numel() * a.data.element_size() for a in self.allocations if a.kind == kind)
+        if kind == "shared memory":
+            self.counts["peak shared bytes"] = max(self.counts["peak shared bytes"], used)
+            limit = self.capacity[kind]
+            if used > limit:
+                raise SimulationError(f"{self.where(site)}: {name} brings the shared memory to {used} bytes; the limit is {limit}")
+        else:
+            columns = sum(a.data.numel() * a.data.element_size() for a in self.allocations if a.kind == kind) // 512
+            self.counts["peak tensor memory columns"] = max(self.counts["peak tensor memory columns"], columns)
+            limit = self.capacity[kind]
+            if columns > limit:
+                raise SimulationError(f"{self.where(site)}: {name} brings the tensor memory to {columns} columns; the limit is "
+                                      f"{limit}")
+        return allocation.view()
+
+    def store(self, partition, view, value, site):
+        record(view, True, GENERIC, partition, self.where(site))
+        view.data.copy_(self.value(value, site))
+
+    def load(self, partition, view, site):
+        record(view, False, GENERIC, partition, self.where(site))
+        return view.data.clone()
+
+    # -- mbarriers ----------------------------------------------------------------------------------------------------
+
+    def barrier(self, view, partition, site):
+        barrier = view.allocation.barriers.get(view.box)
+        if barrier is None or not barrier.valid:
+            state = "was invalidated" if barrier else "was not initialized"
+            raise BarrierMisuse(f"{self.where(site)}, by {partition.name}: {view.describe()} {state}")
+        return barrier
+
+    def init_barrier(self, partition, view, count, site):
+        old = view.allocation.barriers.get(view.box)
+        if old is not None and old.valid:
+            raise BarrierMisuse(f"{self.where(site)}, by {partition.name}: {view.describe()} is initialized already")
+        view.allocation.barriers[view.box] = Barrier(f"barrier {view.describe()}", count)
+
+    def invalidate(self, partition, view, site):
+        barrier = self.barrier(view, partition, site)
+        if barrier.bytes or barrier.pending != barrier.count:
+            raise BarrierMisuse(f"{self.where(site)}, by {partition.name}: invalidates {barrier.state()}")
+        barrier.valid = False
+
+    def expect(self, partition, view, count, pred, site):
+        if pred:
+            barrier = self.barrier(view, partition, site)
+            barrier.bytes += count
+            barrier.arrive(1, partition, self.where(site))
+
+    def arrive(self, partition, view, count, pred, site):
+        if pred:
+            self.barrier(view, partition, site).arrive(count, partition, self.where(site))
+
+    def wait(self, partition, view, parity, pred, site):
+        """Yield what the scheduler needs until the phase of that parity is complete; then order what came before it."""
+        if not pred:
+            return
+        barrier = self.barrier(view, partition, site)
+        self.counts["barrier waits"] += 1
+        if barrier.completed & 1 == parity:
+            yield (lambda: barrier.completed & 1 != parity or not barrier.valid,
+                   f"phase parity {parity} of {barrier.state()}\n    {self.where(site)}")
+        self.barrier(view, partition, site)
+        observed = barrier.completed - 1
+        if barrier.observed.get(partition.number) == observed:
+            raise BarrierMisuse(f"{self.where(site)}, by {partition.name}: the wait for parity {parity} of {barrier.name} is "
+                                f"satisfied by a phase that an earlier wait already returned for, so it orders nothing")
+        barrier.observed[partition.number] = observed
+        partition.learn(barrier.done_clock, barrier.done_fenced)
+
+    # -- TMA ----------------------------------------------------------------------------------------------------------
+
+    def tma_load(self, partition, descriptor, coordinates, offsets, view, bar, pred, site):
+        if not pred:
+            return
+        what = self.where(site)
+        barrier = self.barrier(bar, partition, site)
+        block = tma.prepare(descriptor, coordinates, offsets, view.data.shape, what)
+
+        def apply():
+            view.data.copy_(block())
+
+        count = view.data.numel() * view.data.element_size()
+        operation = self.issue(partition, "TMA load", None, apply, site, transfer=(barrier, count))
+        record(view, True, ASYNC, operation, what)
+        self.counts["TMA load bytes"] += count
+        self.counts["TMA loads"] += 1
+
+    def tma_store(self, partition, descriptor, coordinates, view, site):
+        what = self.where(site)
+        put = tma.prepare_store(descriptor, coordinates, view.data.shape, what)
+        operation = self.issue(partition, "TMA store", None, lambda: put(view.data), site)
+        record(view, False, ASYNC, operation, what)
+        partition.stores.append(operation)
+        self.counts["TMA store bytes"] += view.data.numel() * view.data.element_size()
+        self.counts["TMA stores"] += 1
+
+    def wait_all_but(self, partition, operations, pendings, site, name):
+        """Wait until all but the last ``pendings`` operations are complete, and know of them."""
+        due = operations[:len(operations) - pendings] if pendings else operations[:]
+        if not all(op.done for op in due):
+            yield (lambda: all(op.done for op in due), f"{name}\n    {self.where(site)}")
+        for op in due:
+            partition.learn(op.clock, op.fenced)
+        del operations[:len(due)]
+
+    # -- MMAs ---------------------------------------------------------------------------------------------------------
+
+    def value(self, tensor, site):
+        """A register tensor, which must have been written."""
+        if isinstance(tensor, InFlight):
+            if not tensor.operation.done or tensor.operation in tensor.operation.issuer.wgmmas:
+                raise SimulationError(f"{self.where(site)}: uses the accumulator of a wgmma that no wait has shown to be "
+                                      f"complete\n  wgmma: {tensor.operation.what}")
+            return tensor.value
+        return tensor
+
+    def product(self, a, b, precision):
+        m, k = a.shape
+        self.counts["MMA FLOPs"] += 2 * m * k * b.shape[1]
+        if a.dtype == torch.float32 and precision == "tf32":
+            a, b = (x.view(torch.int32).bitwise_and(-8192).view(torch.float32) for x in (a.contiguous(), b.contiguous()))
+        if not a.dtype.is_floating_point:
+            return a.to(torch.int32) @ b.to(torch.int32)
+        return a.float() @ b.float()
+
+    def wgmma(self, partition, a, b, acc, use_acc, asynchronous, site):
+        what, result = self.where(site), InFlight()
+        register_a = None if hasattr(a, "allocation") else self.value(a, site)
+
+        def apply():
+            product = self.product(register_a if register_a is not None else a.data, b.data, "tf32")
+            if use_acc:
+                product = product + (acc.value if isinstance(acc, InFlight) else acc)
+            result.value = product
+
+        if isinstance(acc, InFlight) and acc.operation.issuer is not partition:
+            raise SimulationError(f"{what}: accumulates into registers of {acc.operation.issuer.name}")
+        operation = self.issue(partition, "wgmma", f"wgmma {partition.number}", apply, site)
+        result.operation = operation
+        if register_a is None:
+            record(a, False, ASYNC, operation, what)
+        record(b, False, ASYNC, operation, what)
+        partition.wgmmas.append(operation)
+        if not asynchronous:
+            yield from self.wait_all_but(partition, partition.wgmmas, 0, site, "wgmma")
+        return result
+
+    def tcgen05_mma(self, partition, a, b, acc, use_acc, pred, barriers, site):
+        if not pred:
+            return
+        what = self.where(site)
+        arrive = [self.barrier(bar, partition, site) for bar, on in barriers if on]
+
+        def apply():
+            product = self.product(a.data, b.data, "tf32")
+            acc.data.copy_(acc.data + product if use_acc else product)
+
+        operation = self.issue(partition, "tcgen05 MMA", "tcgen05", apply, site, barriers=arrive)
+        previous = getattr(partition, "tcgen05", None)
+        if previous is not None:  # MMAs of one issuer run in order
+            operation.learn(previous.clock, previous.fenced)
+        for operand in (a, b):
+            record(operand, False, ASYNC, operation, what)
+        if use_acc:
+            record(acc, False, ASYNC, operation, what)
+        record(acc, True, ASYNC, operation, what)
+        partition.tcgen05 = operation
+
+    def tcgen05_commit(self, partition, bar, pred, site):
+        if not pred:
+            return
+        barrier = self.barrier(bar, partition, site)
+        operation = self.issue(partition, "tcgen05 commit", "tcgen05", lambda: None, site, barriers=[barrier])
+        previous = getattr(partition, "tcgen05", None)
+        if previous is not None:
+            operation.learn(previous.clock, previous.fenced)
+
+    # -- warp specialization ------------------------------------------------------------------------------------------
+
+    def warp_specialize(self, parent, workers, registers, site):
+        """Start the workers, run the default partition in the parent (by the caller), then join."""
+        parent.tick()
+        started = []
+        for index, (label, warps, code) in enumerate(workers):
+            started.append(self.spawn(label, code, warps, parent))
+        return started
+
+    def join_workers(self, parent, started, site):
+        if any(worker in self.partitions for worker in started):
+            yield (lambda: not any(worker in self.partitions for worker in started),
+                   f"the other partitions to end\n    {self.where(site)}")
+        for worker in started:
+            parent.learn(worker.clock, worker.fenced)
+
+    def unsupported(self, name, site):
+        raise NotSimulated(f"{self.where(site)}: the simulator does not know {name}")

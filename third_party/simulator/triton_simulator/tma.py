@@ -1,0 +1,152 @@
+"""TMA copies, tiled and im2col, with the limits of the driver's encoding and of the instruction."""
+
+import torch
+
+from .errors import SimulationError
+
+_CORNERS = {3: (-32768, 32767), 4: (-128, 127), 5: (-16, 15)}
+_OFFSETS = {3: 65535, 4: 255, 5: 31}
+
+
+class Descriptor:
+    """A host descriptor as the driver would encode it: strides in bytes, everything within the hardware's limits."""
+
+    def __init__(self, host, block_shape, where):
+        self.name = where
+        self.base, self.shape, self.strides = host.base, [int(s) for s in host.shape], [int(s) for s in host.strides]
+        self.block_shape = list(block_shape)
+        self.padding = host.padding
+        self.im2col = hasattr(host, "pixel_box_lower_corner")
+        self.round_to_tf32 = host.round_f32_to_tf32
+        size = self.base.element_size()
+        rank = len(self.shape)
+        self.check(self.base.data_ptr() % 16 == 0, f"the address {self.base.data_ptr():#x} is not a multiple of 16")
+        for dim, extent in enumerate(self.shape):
+            self.check(1 <= extent <= 2**32, f"extent {extent} of dimension {dim} is not in 1 to 2**32")
+        for dim, stride in enumerate(self.strides[:-1]):
+            self.check(stride * size % 16 == 0, f"stride {stride} of dimension {dim} is not a multiple of 16 bytes")
+            self.check(0 <= stride * size < 2**40, f"stride {stride} of dimension {dim} is 2**40 bytes or more")
+        storage = self.base.untyped_storage()
+        last = self.base.storage_offset() + sum((e - 1) * s for e, s in zip(self.shape, self.strides))
+        self.check(last < storage.nbytes() // size, f"shape {self.shape} with strides {self.strides} reaches past the tensor")
+        self.view = self.base.as_strided(self.shape, self.strides)
+        if self.im2col:
+            self.element_strides = list(host.element_strides or [1] * rank)
+            self.lower, self.upper = list(host.pixel_box_lower_corner), list(host.pixel_box_upper_corner)
+            low, high = _CORNERS[rank]
+            for corner in self.lower + self.upper:
+                self.check(low <= corner <= high, f"corner {corner} is not in {low} to {high}, the limits of rank {rank}")
+            for stride in self.element_strides:
+                self.check(1 <= stride <= 8, f"element stride {stride} is not in 1 to 8")
+            self.check(self.block_shape[0] <= 1024, f"{self.block_shape[0]} pixels in a block; the limit is 1024")
+        else:
+            for extent in self.block_shape[:-1]:
+                self.check(extent <= 256, f"a block of {self.block_shape}; an extent is at most 256")
+
+    def check(self, condition, message):
+        if not condition:
+            raise SimulationError(f"descriptor {self.name}: {message}")
+
+    def fill(self, shape):
+        value = float("nan") if self.padding == "nan" else 0
+        return torch.full(shape, value, dtype=self.base.dtype)
+
+
+def box(descriptor, coordinates):
+    """Per dimension, the slice of the tensor and that of the block in which the two overlap; None if they do not."""
+    source, target = [], []
+    for start, extent, size in zip(coordinates, descriptor.block_shape, descriptor.shape):
+        low, high = max(start, 0), min(start + extent, size)
+        if low >= high:
+            return None
+        source.append(slice(low, high))
+        target.append(slice(low - start, high - start))
+    return tuple(source), tuple(target)
+
+
+def prepare(descriptor, coordinates, offsets, shape, what):
+    """Check a load as the instruction would; return the function that brings the block."""
+    if descriptor.im2col:
+        rank = len(descriptor.shape)
+        if len(coordinates) != rank or len(offsets) != rank - 2:
+            raise SimulationError(f"{what}: {len(coordinates)} coordinates and {len(offsets)} offsets for an im2col descriptor "
+                                  f"of rank {rank}")
+        for offset in offsets:
+            if not 0 <= offset & 0xFFFF <= _OFFSETS[rank]:
+                raise SimulationError(f"{what}: im2col offset {offset}; expected 0 to {_OFFSETS[rank]} for rank {rank}")
+        return lambda: im2col_block(descriptor, coordinates, offsets).reshape(shape)
+    if offsets:
+        raise SimulationError(f"{what}: im2col offsets with a tiled descriptor")
+
+    def tiled():
+        block = descriptor.fill(descriptor.block_shape)
+        place = box(descriptor, coordinates)
+        if place is not None:
+            block[place[1]] = descriptor.view[place[0]]
+        return block.reshape(shape)
+
+    return tiled
+
+
+def prepare_store(descriptor, coordinates, shape, what):
+    if descriptor.im2col:
+        raise SimulationError(f"{what}: a store through an im2col descriptor")
+
+    def put(data):
+        place = box(descriptor, coordinates)
+        if place is not None:
+            descriptor.view[place[0]] = data.reshape(descriptor.block_shape)[place[1]]
+
+    return put
+
+
+def walk(descriptor, start, pixels):
+    """The base positions of an im2col load as an int64 tensor [pixels, 1 + spatial rank].
+
+    Position k of the walk is written as a number whose digits are the steps in each dimension. The first row of a walk
+    may start off the grid that begins at the lower corner; the digits after the first wrap are on that grid.
+    """
+    n, *base = start
+    rank = len(base)
+    steps = descriptor.element_strides[1:1 + rank]
+    last = [extent - 1 + upper for extent, upper in zip(descriptor.shape[1:-1], descriptor.upper)]
+    on_grid = all((b - l) % s == 0 and l <= b <= e for b, l, s, e in zip(base, descriptor.lower, steps, last))
+    if on_grid:
+        counts = [(e - l) // s + 1 for e, l, s in zip(last, descriptor.lower, steps)]
+        number = 0
+        for b, l, s, count in zip(base, descriptor.lower, steps, counts):
+            number = number * count + (b - l) // s
+        k = torch.arange(number, number + pixels)
+        digits = []
+        for count, s, l in zip(reversed(counts), reversed(steps), reversed(descriptor.lower)):
+            digits.append(k % count * s + l)
+            k = k // count
+        return torch.stack([n + k, *reversed(digits)], dim=1)
+    positions = []
+    for _ in range(pixels):
+        positions.append([n, *base])
+        for dim in reversed(range(rank)):
+            base[dim] += steps[dim]
+            if base[dim] <= last[dim]:
+                break
+            base[dim] = descriptor.lower[dim]
+        else:
+            n += 1
+    return torch.tensor(positions)
+
+
+def im2col_block(descriptor, coordinates, offsets):
+    pixels, channels = descriptor.block_shape
+    *start, first = coordinates
+    positions = walk(descriptor, start, pixels)
+    positions[:, 1:] += torch.tensor([offset & 0xFFFF for offset in offsets])
+    extents = torch.tensor(descriptor.shape[:-1])
+    inside = ((positions >= 0) & (positions < extents)).all(dim=1)
+    block = descriptor.fill((pixels, channels))
+    low, high = max(first, 0), min(first + channels, descriptor.shape[-1])
+    if low < high and bool(inside.any()):
+        index = (positions[inside] * torch.tensor(descriptor.strides[:-1])).sum(dim=1)
+        rows = torch.as_strided(descriptor.base, (int(index.max()) + 1, high - low), (1, descriptor.strides[-1]),
+                                descriptor.base.storage_offset() + low * descriptor.strides[-1])
+        block[inside.nonzero()[:, 0], low - first:high - first] = rows[index]
+    return block

@@ -1,0 +1,478 @@
+"""A parsed kernel into Python: one generator function a partition, which yields where it must wait.
+
+Scalars become Python numbers, register tensors torch tensors on the CPU (their layouts say who holds an element, not
+what it is), memory descriptors views of memory.py. Whatever acts on memory or barriers is a call into machine.Cta.
+"""
+
+import re
+
+import torch
+
+from . import functions
+from .errors import NotSimulated
+from .parser import Parser, top_level_split
+
+DTYPES = {
+    "i1": torch.bool, "i8": torch.int8, "i16": torch.int16, "i32": torch.int32, "i64": torch.int64, "si8": torch.int8,
+    "si16": torch.int16, "si32": torch.int32, "ui8": torch.uint8, "ui16": torch.int16, "ui32": torch.int32, "f16": torch.float16,
+    "bf16": torch.bfloat16, "f32": torch.float32, "f64": torch.float64, "f8E4M3FN": torch.float8_e4m3fn,
+    "f8E5M2": torch.float8_e5m2
+}
+
+_SHAPED = re.compile(r"(?:!ttg\.memdesc|tensor|!tt\.tensordesc|!ttng\.tensordesc_im2col)<((?:\d+x)*)([^,>]*(?:<[^>]*>)?)")
+
+
+def shape_of(type_text):
+    """Shape and element type of a tensor or memory descriptor type; (None, type) for a scalar."""
+    match = _SHAPED.match(type_text)
+    if match is None:
+        return None, type_text.strip()
+    return [int(extent) for extent in match.group(1).split("x") if extent], match.group(2).strip()
+
+
+def first_type(types):
+    return top_level_split(types, ", ")[0].strip()
+
+
+def result_type(types):
+    """The type after an arrow or 'to', else the one type there is."""
+    parts = top_level_split(types, " -> ") if "->" not in types else re.split(r"\s*->\s*", types)
+    if len(parts) > 1:
+        return parts[-1].strip()
+    return re.split(r"\sto\s", types)[-1].strip()
+
+
+class Program:
+    """A kernel, translated: ``make(cta, arguments)`` gives the code of its first partition."""
+
+    def __init__(self, ttgir):
+        self.parser = Parser(ttgir)
+        attributes = self.parser.module_attributes
+        if int(attributes.get("ttg.num-ctas", "1 : i32").split()[0]) != 1:
+            raise NotSimulated("clusters (num_ctas > 1) are not simulated")
+        self.num_warps = int(attributes["ttg.num-warps"].split()[0])
+        public = [function for function in self.parser.functions.values() if function.public]
+        self.kernel = public[0]
+        self.arguments = self.kernel.arguments
+        self.sites, self.constants = [], []
+        source = Translator(self).kernel()
+        self.source = source
+        namespace = {"constants": self.constants, "torch": torch, **functions.__dict__}
+        exec(compile(source, f"<translated {self.kernel.name}>", "exec"), namespace)
+        self.make = namespace["make"]
+
+
+class Translator:
+
+    def __init__(self, program):
+        self.program = program
+        self.lines, self.depth, self.count = [], 0, 0
+
+    def kernel(self):
+        names = {}
+        parameters = [self.name(names, name) for name, _ in self.program.arguments]
+        self.emit(f"def make(cta, {', '.join(parameters)}):")
+        with self:
+            self.emit("def code(me):")
+            with self:
+                self.emit("yield None")
+                self.region(self.program.kernel.region, names)
+            self.emit("return code")
+        return "\n".join(self.lines) + "\n"
+
+    # -- writing ------------------------------------------------------------------------------------------------------
+
+    def __enter__(self):
+        self.depth += 1
+
+    def __exit__(self, *_):
+        self.depth -= 1
+
+    def emit(self, line):
+        self.lines.append("    " * self.depth + line)
+
+    def name(self, names, ssa):
+        self.count += 1
+        names[ssa] = f"v{self.count}"
+        return names[ssa]
+
+    def constant(self, value):
+        self.program.constants.append(value)
+        return f"constants[{len(self.program.constants) - 1}]"
+
+    def site(self, op):
+        frames = self.program.parser.locations.frames(op.location)
+        text = ", called from ".join(f"{file}:{line}" for file, line in frames[:3]) or "unknown line"
+        self.program.sites.append(f"{op.name} at {text}")
+        return len(self.program.sites) - 1
+
+    # -- regions ------------------------------------------------------------------------------------------------------
+
+    def region(self, region, names, targets=None):
+        """Translate the operations; a yield assigns to ``targets``."""
+        before = len(self.lines)
+        for op in region.ops:
+            if op.name in ("scf.yield", "ttg.warp_yield"):
+                values = [names[value] for value in op.operands]
+                if targets and values:
+                    self.emit(f"{', '.join(targets)} = {', '.join(values)}")
+            elif op.name in ("ttg.warp_return", "tt.return"):
+                continue
+            else:
+                self.op(op, names)
+        if len(self.lines) == before:
+            self.emit("pass")
+
+    def op(self, op, names):
+        method = getattr(self, "op_" + op.name.replace(".", "_"), None)
+        if method is not None:
+            method(op, names)
+            return
+        site = None
+        operands = [names[value] for value in op.operands]
+        scalar = functions.SCALAR.get(op.name)
+        kind = result_type(op.types)
+        shape, element = shape_of(kind)
+        if scalar is not None and shape is None:
+            bits = {"i1": 1, "i8": 8, "i16": 16, "i32": 32, "i64": 64, "index": 64}.get(element, 0)
+            expression = scalar.format(*operands, bits=bits)
+            self.emit(f"{self.name(names, op.results[0])} = {expression}")
+            return
+        function = functions.TENSOR.get(op.name)
+        if function is None:
+            site = self.site(op)
+            self.emit(f"cta.unsupported({op.name!r}, {site})")
+            for result in op.results:
+                self.name(names, result)
+            return
+        arguments = [f"cta.value({operand}, {self.site(op)})" if self.may_be_in_flight(op) else operand for operand in operands]
+        dtype = DTYPES.get(element)
+        extra = f", {self.constant((shape, dtype, op.attributes))}"
+        results = ", ".join(self.name(names, result) for result in op.results)
+        self.emit(f"{results} = {function}({', '.join(arguments)}{extra})")
+
+    @staticmethod
+    def may_be_in_flight(op):
+        return "f32" in op.types and "mma" in op.types or op.name in ("tt.reshape", "ttg.convert_layout", "arith.truncf")
+
+    # -- control flow -------------------------------------------------------------------------------------------------
+
+    def op_scf_for(self, op, names):
+        inner = dict(names)
+        induction, low, high, step, *pairs = op.operands
+        carried = [self.name(inner, name) for name in pairs[0::2]]
+        if carried:
+            self.emit(f"{', '.join(carried)} = {', '.join(names[value] for value in pairs[1::2])}")
+        iv = self.name(inner, induction)
+        self.emit(f"for {iv} in range({names[low]}, {names[high]}, {names[step]}):")
+        with self:
+            self.region(op.regions[0], inner, carried)
+        for result, variable in zip(op.results, carried):
+            self.emit(f"{self.name(names, result)} = {variable}")
+        if len(op.results) == 1:
+            names[op.results[0] + "#0"] = names[op.results[0]]
+
+    def op_scf_if(self, op, names):
+        results = [self.name(names, result) for result in op.results]
+        self.emit(f"if {names[op.operands[0]]}:")
+        with self:
+            self.region(op.regions[0], dict(names), results)
+        if len(op.regions) > 1:
+            self.emit("else:")
+            with self:
+                self.region(op.regions[1], dict(names), results)
+
+    def op_scf_while(self, op, names):
+        before, after = dict(names), dict(names)
+        pairs = op.operands
+        carried = [self.name(before, name) for name in pairs[0::2]]
+        if carried:
+            self.emit(f"{', '.join(carried)} = {', '.join(names[value] for value in pairs[1::2])}")
+        results = [self.name(names, result) for result in op.results]
+        self.emit("while True:")
+        with self:
+            *body, condition = op.regions[0].ops
+            for inner in body:
+                self.op(inner, before)
+            flag, *forwarded = condition.operands
+            if results:
+                self.emit(f"{', '.join(results)} = {', '.join(before[value] for value in forwarded)}")
+            self.emit(f"if not {before[flag]}: break")
+            for (name, _), result in zip(op.regions[1].arguments, results):
+                after[name] = result
+            self.region(op.regions[1], after, carried)
+
+    def op_ttg_warp_specialize(self, op, names):
+        site = self.site(op)
+        captures = [names[value] for value in op.operands]
+        default, *workers = op.regions
+        entries = []
+        for region in workers:
+            inner = {}
+            self.count += 1
+            function = f"f{self.count}"
+            parameters = [self.name(inner, name) for name, _ in region.arguments]
+            self.emit(f"def {function}({', '.join(parameters)}):")
+            with self:
+                self.emit("def code(me):")
+                with self:
+                    self.emit("yield None")
+                    self.region(region, inner)
+                self.emit("return code")
+            entries.append(f"({region.label!r}, {region.warps}, {function}({', '.join(captures)}))")
+        started = f"s{self.count}"
+        registers = op.attributes.get("requestedRegisters", "")
+        self.emit(f"{started} = cta.warp_specialize(me, [{', '.join(entries)}], {registers!r}, {site})")
+        results = [self.name(names, result) for result in op.results]
+        self.region(default, dict(names), results)
+        self.emit(f"yield from cta.join_workers(me, {started}, {site})")
+
+    # -- scalars and constants ----------------------------------------------------------------------------------------
+
+    def op_arith_constant(self, op, names):
+        text = op.text[len("arith.constant"):].strip()
+        shape, element = shape_of(op.types or "i1")
+        result = self.name(names, op.results[0])
+        if shape is None:
+            self.emit(f"{result} = {functions.parse_number(text, op.types or 'i1')!r}".replace("inf", 'float("inf")')
+                      .replace("nan", 'float("nan")'))
+        else:
+            value = functions.parse_number(re.match(r"dense<(.*)>$", text).group(1), element)
+            tensor = torch.full(shape, value, dtype=DTYPES[element])
+            self.emit(f"{result} = {self.constant(tensor)}")
+
+    def op_tt_get_program_id(self, op, names):
+        self.emit(f"{self.name(names, op.results[0])} = cta.program_ids[{'xyz'.index(op.text.split()[-1])}]")
+
+    def op_tt_get_num_programs(self, op, names):
+        self.emit(f"{self.name(names, op.results[0])} = cta.grid[{'xyz'.index(op.text.split()[-1])}]")
+
+    def op_arith_cmpi(self, op, names):
+        predicate = op.text.split()[1].rstrip(",")
+        a, b = (names[value] for value in op.operands)
+        shape, element = shape_of(op.types)
+        result = self.name(names, op.results[0])
+        if shape is None:
+            if predicate[0] == "u":
+                a, b = (f"unsigned({x}, {functions.BITS[element]})" for x in (a, b))
+            self.emit(f"{result} = {a} {functions.COMPARE[predicate[-2:]]} {b}")
+        else:
+            self.emit(f"{result} = compare({predicate!r}, {a}, {b})")
+
+    def op_arith_cmpf(self, op, names):
+        predicate = op.text.split()[1].rstrip(",")
+        a, b = (names[value] for value in op.operands)
+        self.emit(f"{self.name(names, op.results[0])} = compare_float({predicate!r}, {a}, {b})")
+
+    # -- memory descriptors -------------------------------------------------------------------------------------------
+
+    def op_ttg_local_alloc(self, op, names, kind="shared memory"):
+        site = self.site(op)
+        shape, element = shape_of(result_type(op.types))
+        name = op.results[0].lstrip("%")
+        result = self.name(names, op.results[0])
+        self.emit(f"{result} = cta.allocate({kind!r}, {shape}, {self.constant(DTYPES[element])}, {site}, {name!r})")
+        if op.operands:
+            self.emit(f"cta.store(me, {result}, {names[op.operands[0]]}, {site})")
+
+    def op_ttng_tmem_alloc(self, op, names):
+        self.op_ttg_local_alloc(op, names, "tensor memory")
+        for token in op.results[1:]:
+            self.emit(f"{self.name(names, token)} = None")
+
+    def op_ttg_local_dealloc(self, op, names):
+        pass
+
+    def op_ttg_memdesc_index(self, op, names):
+        view, index = (names[value] for value in op.operands)
+        site = self.site(op)
+        self.emit(f"{self.name(names, op.results[0])} = {view}.index({index}, cta.where({site}))")
+
+    def op_ttg_memdesc_subslice(self, op, names):
+        starts = re.search(r"\[([^\]]*)\]", op.text).group(1)
+        shape, _ = shape_of(result_type(op.types))
+        self.emit(f"{self.name(names, op.results[0])} = {names[op.operands[0]]}.narrow([{starts}], {shape})")
+
+    def op_ttng_tmem_subslice(self, op, names):
+        shape, _ = shape_of(result_type(op.types))
+        offset = int(op.attributes.get("offset", op.attributes.get("N", "0 : i32")).split()[0])
+        dim = int(op.attributes.get("dim", f"{len(shape) - 1} : i32").split()[0])
+        starts = [offset if d == dim else 0 for d in range(len(shape))]
+        self.emit(f"{self.name(names, op.results[0])} = {names[op.operands[0]]}.narrow({starts}, {shape})")
+
+    def op_ttg_memdesc_trans(self, op, names):
+        order = re.findall(r"\d+", op.attributes["order"].split(":")[1])
+        self.emit(f"{self.name(names, op.results[0])} = {names[op.operands[0]]}.permute([{', '.join(order)}])")
+
+    def op_ttg_memdesc_reshape(self, op, names):
+        shape, _ = shape_of(result_type(op.types))
+        self.emit(f"{self.name(names, op.results[0])} = {names[op.operands[0]]}.reshape({shape})")
+
+    def op_ttg_memdesc_reinterpret(self, op, names):
+        shape, element = shape_of(result_type(op.types))
+        self.emit(f"{self.name(names, op.results[0])} = {names[op.operands[0]]}.reinterpret({shape}, "
+                  f"{self.constant(DTYPES[element])}, cta.where({self.site(op)}))")
+
+    def op_ttg_local_store(self, op, names):
+        value, view = (names[v] for v in op.operands)
+        self.emit(f"cta.store(me, {view}, {value}, {self.site(op)})")
+
+    def op_ttg_local_load(self, op, names):
+        self.emit(f"{self.name(names, op.results[0])} = cta.load(me, {names[op.operands[0]]}, {self.site(op)})")
+
+    def op_ttng_tmem_load(self, op, names):
+        self.op_ttg_local_load(op, names)
+        for token in op.results[1:]:
+            self.emit(f"{self.name(names, token)} = None")
+
+    def op_ttng_tmem_store(self, op, names):
+        value, view, *rest = (names[v] for v in op.operands)
+        self.emit(f"if {rest[-1]}: cta.store(me, {view}, {value}, {self.site(op)})")
+        for token in op.results:
+            self.emit(f"{self.name(names, token)} = None")
+
+    # -- barriers, TMA, MMAs ------------------------------------------------------------------------------------------
+
+    def op_ttng_init_barrier(self, op, names):
+        count = int(op.text.rsplit(",", 1)[1])
+        self.emit(f"cta.init_barrier(me, {names[op.operands[0]]}, {count}, {self.site(op)})")
+
+    def op_ttng_inval_barrier(self, op, names):
+        self.emit(f"cta.invalidate(me, {names[op.operands[0]]}, {self.site(op)})")
+
+    def op_ttng_barrier_expect(self, op, names):
+        bar, pred = (names[v] for v in op.operands)
+        count = int(op.text.split(",")[1].split()[0])
+        self.emit(f"cta.expect(me, {bar}, {count}, {pred}, {self.site(op)})")
+
+    def op_ttng_arrive_barrier(self, op, names):
+        bar, *pred = (names[v] for v in op.operands)
+        count = int(op.text.split(",")[1].split()[0])
+        self.emit(f"cta.arrive(me, {bar}, {count}, {pred[0] if pred else True}, {self.site(op)})")
+        self.emit("yield None")
+
+    def op_ttng_wait_barrier(self, op, names):
+        bar, parity, *rest = (names[v] for v in op.operands)
+        pred = rest[0] if rest else True
+        self.emit(f"yield from cta.wait(me, {bar}, {parity}, {pred}, {self.site(op)})")
+
+    def op_ttng_async_tma_copy_global_to_local(self, op, names):
+        descriptor, coordinates = re.search(r"(%[\w.$-]+)\[([^\]]*)\]", op.text).groups()
+        offsets = re.search(r"offsets = \[([^\]]*)\]", op.text)
+        rest = re.findall(r"%[\w.$#-]+", op.text[offsets.end() if offsets else op.text.index("]") + 1:])
+        view, bar, pred = (names[v] for v in rest[:3])
+        as_list = lambda text: "[" + ", ".join(names[v] for v in re.findall(r"%[\w.$#-]+", text)) + "]"
+        self.emit(f"cta.tma_load(me, {names[descriptor]}, {as_list(coordinates)}, "
+                  f"{as_list(offsets.group(1)) if offsets else '()'}, {view}, {bar}, {pred}, {self.site(op)})")
+        self.emit("yield None")
+
+    def op_ttng_async_tma_copy_local_to_global(self, op, names):
+        descriptor, coordinates = re.search(r"(%[\w.$-]+)\[([^\]]*)\]", op.text).groups()
+        view = names[op.operands[-1]]
+        values = ", ".join(names[v] for v in re.findall(r"%[\w.$#-]+", coordinates))
+        self.emit(f"cta.tma_store(me, {names[descriptor]}, [{values}], {view}, {self.site(op)})")
+        self.emit("yield None")
+
+    def op_ttng_async_tma_store_wait(self, op, names):
+        pendings = int(op.attributes["pendings"].split()[0])
+        self.emit(f"yield from cta.wait_all_but(me, me.stores, {pendings}, {self.site(op)}, 'its TMA stores')")
+
+    def op_ttng_fence_async_shared(self, op, names):
+        self.emit("me.fence()")
+
+    def op_ttng_warp_group_dot(self, op, names):
+        a, b, acc, *rest = (names[v] for v in op.operands)
+        asynchronous = op.attributes.get("isAsync", "false") == "true"
+        self.emit(f"{self.name(names, op.results[0])} = yield from cta.wgmma(me, {a}, {b}, {acc}, "
+                  f"{rest[0] if rest else True}, {asynchronous}, {self.site(op)})")
+
+    def op_ttng_warp_group_dot_wait(self, op, names):
+        pendings = int(op.attributes["pendings"].split()[0])
+        self.emit(f"yield from cta.wait_all_but(me, me.wgmmas, {pendings}, {self.site(op)}, 'its wgmmas')")
+        for result, value in zip(op.results, op.operands):
+            names[result] = names[value]
+        if len(op.results) == 1:
+            names[op.results[0] + "#0"] = names[op.results[0]]
+
+    def op_ttng_tc_gen5_mma(self, op, names):
+        if op.attributes.get("two_ctas") is not None:
+            raise NotSimulated("two-CTA MMAs are not simulated")
+        text = op.text[len("ttng.tc_gen5_mma"):]
+        parts = top_level_split(text.split("{")[0], ",")
+        a, b, acc, use_acc, pred = (names[re.search(r"%[\w.$#-]+", part).group(0)] for part in parts[:5])
+        barriers = []
+        for part in parts[5:]:
+            found = re.findall(r"%[\w.$#-]+", part)
+            if found:
+                barriers.append(f"({names[found[0]]}, {names[found[1]] if len(found) > 1 else True})")
+        self.emit(f"cta.tcgen05_mma(me, {a}, {b}, {acc}, {use_acc}, {pred}, [{', '.join(barriers)}], {self.site(op)})")
+        self.emit("yield None")
+        for token in op.results:
+            self.emit(f"{self.name(names, token)} = None")
+
+    def op_ttng_tc_gen5_commit(self, op, names):
+        bar, *pred = (names[v] for v in op.operands)
+        self.emit(f"cta.tcgen05_commit(me, {bar}, {pred[0] if pred else True}, {self.site(op)})")
+
+    # -- global memory ------------------------------------------------------------------------------------------------
+
+    def op_tt_addptr(self, op, names):
+        pointer, offset = (names[v] for v in op.operands)
+        size = functions.pointee_size(op.types)
+        self.emit(f"{self.name(names, op.results[0])} = {pointer} + {offset} * {size}")
+
+    def op_tt_load(self, op, names):
+        shape, element = shape_of(op.types)
+        dtype = DTYPES[functions.pointee(op.types)]
+        operands = [names[v] for v in op.operands]
+        self.emit(f"{self.name(names, op.results[0])} = global_load(cta.memory, cta.where({self.site(op)}), "
+                  f"{self.constant(dtype)}, {', '.join(operands)})")
+
+    def op_tt_store(self, op, names):
+        dtype = DTYPES[functions.pointee(op.types)]
+        operands = [f"cta.value({names[v]}, {self.site(op)})" for v in op.operands]
+        self.emit(f"global_store(cta.memory, cta.where({self.site(op)}), {self.constant(dtype)}, {', '.join(operands)})")
+
+    def op_tt_atomic_rmw(self, op, names):
+        kind = re.match(r"tt\.atomic_rmw (\w+)", op.text).group(1)
+        dtype = DTYPES[shape_of(result_type(op.types))[1]]
+        operands = [names[v] for v in op.operands]
+        self.emit(f"{self.name(names, op.results[0])} = global_atomic(cta.memory, cta.where({self.site(op)}), {kind!r}, "
+                  f"{self.constant(dtype)}, {', '.join(operands)})")
+
+    def op_tt_reduce(self, op, names):
+        """Reduce by folding along the axis with the region's own operations."""
+        axis = int(op.attributes["axis"].split()[0])
+        self.count += 1
+        function, inner = f"r{self.count}", {}
+        region = op.regions[0]
+        parameters = [self.name(inner, name) for name, _ in region.arguments]
+        self.emit(f"def {function}({', '.join(parameters)}):")
+        with self:
+            *body, last = region.ops
+            for element in body:
+                element = dataclass_copy(element)
+                self.op_elementwise(element, inner)
+            self.emit(f"return ({', '.join(inner[v] for v in last.operands)},)")
+        results = ", ".join(self.name(names, r) for r in op.results)
+        operands = ", ".join(f"cta.value({names[v]}, {self.site(op)})" for v in op.operands)
+        self.emit(f"{results}{',' if len(op.results) == 1 else ''} = fold({function}, {axis}, [{operands}])")
+        if len(op.results) == 1:
+            names[op.results[0] + "#0"] = names[op.results[0]]
+
+    def op_elementwise(self, op, names):
+        """An operation of a reduction's region, written for scalars and run on slices."""
+        if op.name in ("arith.cmpi", "arith.cmpf"):
+            predicate = op.text.split()[1].rstrip(",")
+            function = "compare" if op.name == "arith.cmpi" else "compare_float"
+            a, b = (names[v] for v in op.operands)
+            self.emit(f"{self.name(names, op.results[0])} = {function}({predicate!r}, {a}, {b})")
+            return
+        _, element = shape_of(result_type(op.types))
+        extra = self.constant((None, DTYPES.get(element), op.attributes))
+        arguments = ", ".join(names[v] for v in op.operands)
+        self.emit(f"{self.name(names, op.results[0])} = {functions.TENSOR[op.name]}({arguments}, {extra})")
+
+
+def dataclass_copy(op):
+    return op
