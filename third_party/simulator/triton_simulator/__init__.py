@@ -1,10 +1,9 @@
 """Run Gluon kernels without a GPU, exactly enough to trust and strictly enough to find what hangs or corrupts on one."""
 
-from .driver import ARCHITECTURES, SimulatorDriver
 from .errors import (BarrierMisuse, Deadlock, MissingFence, NotSimulated, OutOfBounds, Race, SimulationError, Uninitialized)
 
 __all__ = [
-    "activate", "ARCHITECTURES", "SimulatorDriver", "BarrierMisuse", "Deadlock", "MissingFence", "NotSimulated",
+    "activate", "BarrierMisuse", "Deadlock", "MissingFence", "NotSimulated",
     "OutOfBounds", "Race", "SimulationError", "Uninitialized"
 ]
 
@@ -21,6 +20,8 @@ class activate:
 
     def __init__(self, arch="sm_90", seed=0, schedules=1, multiprocessors=8):
         from triton.runtime import driver
+
+        from .driver import SimulatorDriver
         self.previous = driver._active
         self.driver = SimulatorDriver(arch=arch, seed=seed, schedules=schedules, multiprocessors=multiprocessors)
         driver.set_active(self.driver)

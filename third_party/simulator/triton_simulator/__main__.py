@@ -4,7 +4,8 @@ import argparse
 import runpy
 import sys
 
-from . import ARCHITECTURES, activate
+from . import activate
+from .driver import ARCHITECTURES
 
 
 def main():

@@ -1,27 +1,20 @@
 """The simulator as a Triton driver: it takes the place of a GPU's."""
 
+# Triton imports this module when it looks for backends, so torch and the machine are imported when a kernel runs.
+
 import collections
 import random
 import sys
 
-import torch
-
 from triton.backends.compiler import GPUTarget
 from triton.backends.driver import DriverBase
-from triton.runtime.cache import get_cache_manager
 
 from .errors import SimulationError
-from .machine import Cta
-from .memory import GlobalMemory
-from .tma import Descriptor
-from .translate import Program, shape_of
 
 ARCHITECTURES = {
-    "sm_90": {"arch": 90, "shared memory": 227 * 1024, "tensor memory": 0},
-    "sm_100": {"arch": 100, "shared memory": 227 * 1024, "tensor memory": 512},
-    "sm_103": {"arch": 103, "shared memory": 227 * 1024, "tensor memory": 512},
+    name: {"arch": arch, "shared memory": 227 * 1024, "tensor memory": columns, "registers": 64 * 1024}
+    for name, arch, columns in (("sm_90", 90, 0), ("sm_100", 100, 512), ("sm_103", 103, 512))
 }
-REGISTERS = 64 * 1024
 
 
 class Utils:
@@ -32,7 +25,7 @@ class Utils:
 
     def get_device_properties(self, device):
         return {
-            "max_shared_mem": self.settings["capacity"]["shared memory"], "max_num_regs": REGISTERS, "warpSize": 32,
+            "max_shared_mem": self.settings["capacity"]["shared memory"], "max_num_regs": self.settings["capacity"]["registers"], "warpSize": 32,
             "multiprocessor_count": self.settings["multiprocessors"], "sm_clock_rate": 1, "mem_clock_rate": 1,
             "mem_bus_width": 1
         }
@@ -53,13 +46,16 @@ class Launcher:
         self.metadata = metadata
 
     def program(self):
+        from triton.runtime.cache import get_cache_manager
+
+        from .translate import Program
         key = self.metadata.hash
         if key not in self.programs:
             path = get_cache_manager(key).get_file(f"{self.metadata.name}.ttgir")
             if path is None:
                 raise SimulationError(f"the TTGIR of {self.metadata.name} is not in Triton's cache")
             with open(path) as file:
-                self.programs[key] = Program(file.read())
+                self.programs[key] = Program(file.read(), self.metadata.target.arch)
         return self.programs[key]
 
     def __call__(self, grid_x, grid_y, grid_z, stream, function, kernel_metadata, launch_metadata, enter, leave, *args):
@@ -82,8 +78,12 @@ def resolve(path, arguments):
 class SimulatorDriver(DriverBase):
 
     defaults = {"arch": "sm_90", "seed": 0, "schedules": 1, "multiprocessors": 8}
+    announced = False
 
     def __init__(self, **settings):
+        if not settings and not self.announced:  # Triton found it by itself
+            SimulatorDriver.announced = True
+            print(f"triton_simulator: no GPU here, so kernels run on a simulated {self.defaults['arch']}", file=sys.stderr)
         self.settings = {**self.defaults, **settings}
         if self.settings["arch"] not in ARCHITECTURES:
             raise ValueError(f"arch is {self.settings['arch']!r}; expected one of {', '.join(ARCHITECTURES)}")
@@ -98,8 +98,9 @@ class SimulatorDriver(DriverBase):
 
     @classmethod
     def is_active(cls):
-        """The default driver where there is no GPU."""
-        return not torch.cuda.is_available()
+        """The default driver where no other is active."""
+        from triton.backends import backends
+        return not any(backend.driver.is_active() for backend in backends.values() if backend.driver is not cls)
 
     def map_python_to_cpp_type(self, ty):
         return ty
@@ -108,6 +109,7 @@ class SimulatorDriver(DriverBase):
         return GPUTarget("cuda", self.settings["capacity"]["arch"], 32)
 
     def get_active_torch_device(self):
+        import torch
         return torch.device("cpu")
 
     def get_current_device(self):
@@ -131,6 +133,10 @@ class SimulatorDriver(DriverBase):
     # Running.
 
     def launch(self, program, arguments, grid):
+        import torch
+
+        from .tma import Descriptor
+        from .translate import shape_of
         values, tensors = [], []
         for name, kind in program.arguments:
             value = resolve(name[1:], arguments)
@@ -152,6 +158,8 @@ class SimulatorDriver(DriverBase):
             self.run(program, values, grid, tensors, random.Random(self.settings["seed"] + schedule))
 
     def run(self, program, values, grid, tensors, rng):
+        from .machine import Cta
+        from .memory import GlobalMemory
         memory = GlobalMemory(tensors)
         for z in range(grid[2]):
             for y in range(grid[1]):
@@ -159,17 +167,3 @@ class SimulatorDriver(DriverBase):
                     cta = Cta(program, (x, y, z), grid, memory, rng, self.counts, self.settings["capacity"])
                     cta.spawn("default partition", program.make(cta, *values), program.num_warps)
                     cta.run()
-
-
-_announced = False
-
-
-class DefaultSimulatorDriver(SimulatorDriver):
-    """What Triton finds by itself on a machine without a GPU. It says so once."""
-
-    def __init__(self):
-        super().__init__()
-        global _announced
-        if not _announced:
-            _announced = True
-            print(f"triton_simulator: no GPU here, kernels run on a simulated {self.settings['arch']}", file=sys.stderr)

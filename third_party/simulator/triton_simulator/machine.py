@@ -115,6 +115,11 @@ class Cta:
 
     def run(self):
         random = self.random
+        for kind, used, name in (("shared memory", self.program.shared_bytes, "bytes of shared memory"),
+                                 ("tensor memory", self.program.tensor_columns, "columns of tensor memory")):
+            if used > self.capacity[kind]:
+                raise SimulationError(f"{self.program.kernel.name} needs {used} {name}; the limit is {self.capacity[kind]}")
+            self.counts[f"peak {name}"] = max(self.counts[f"peak {name}"], used)
         while self.partitions:
             ready = [p for p in self.partitions if p.waits_for is None or p.waits_for[0]()]
             heads = [key for key, queue in self.queues.items() if queue]
@@ -184,19 +189,6 @@ class Cta:
     def allocate(self, kind, shape, dtype, site, name):
         allocation = Allocation(name, kind, shape, dtype)
         self.allocations.append(allocation)
-        used = sum(a.data.numel() * a.data.element_size() for a in self.allocations if a.kind == kind)
-        if kind == "shared memory":
-            self.counts["peak shared bytes"] = max(self.counts["peak shared bytes"], used)
-            limit = self.capacity[kind]
-            if used > limit:
-                raise SimulationError(f"{self.where(site)}: {name} brings the shared memory to {used} bytes; the limit is {limit}")
-        else:
-            columns = sum(a.data.numel() * a.data.element_size() for a in self.allocations if a.kind == kind) // 512
-            self.counts["peak tensor memory columns"] = max(self.counts["peak tensor memory columns"], columns)
-            limit = self.capacity[kind]
-            if columns > limit:
-                raise SimulationError(f"{self.where(site)}: {name} brings the tensor memory to {columns} columns; the limit is "
-                                      f"{limit}")
         return allocation.view()
 
     def store(self, partition, view, value, site):
@@ -365,13 +357,27 @@ class Cta:
 
     # -- warp specialization ------------------------------------------------------------------------------------------
 
-    def warp_specialize(self, parent, workers, registers, site):
-        """Start the workers, run the default partition in the parent (by the caller), then join."""
+    def warp_specialize(self, parent, workers, registers, first_warps, site):
+        """Start the workers; the caller runs the default partition in the parent, then joins."""
+        if registers:
+            self.check_registers(parent, workers, registers, first_warps, site)
         parent.tick()
         started = []
         for index, (label, warps, code) in enumerate(workers):
             started.append(self.spawn(label, code, warps, parent))
         return started
+
+    def check_registers(self, parent, workers, registers, first_warps, site):
+        """Registers move by warp groups of 4: the sum of what the groups hold must fit the pool."""
+        default, *requested = min(registers[0], 256), *registers[1:]
+        groups = {}
+        for (label, warps, _), first, count in zip(workers, first_warps, requested):
+            groups[first // 4] = max(groups.get(first // 4, 0), count)
+        total = 32 * parent.warps * default + sum(128 * count for count in groups.values())
+        if default < 24 or total > self.capacity["registers"]:
+            raise SimulationError(f"{self.where(site)}: the partitions' registers exceed the pool: {default} for each thread of "
+                                  f"the default partition's {parent.warps} warps and {', '.join(map(str, requested))} for those "
+                                  f"of the workers; there are {self.capacity['registers']} in all, at least 24 a thread")
 
     def join_workers(self, parent, started, site):
         if any(worker in self.partitions for worker in started):

@@ -10,6 +10,7 @@ import torch
 
 from . import functions
 from .errors import NotSimulated
+from .lowering import lower
 from .parser import Parser, top_level_split
 
 DTYPES = {
@@ -45,12 +46,14 @@ def result_type(types):
 class Program:
     """A kernel, translated: ``make(cta, arguments)`` gives the code of its first partition."""
 
-    def __init__(self, ttgir):
-        self.parser = Parser(ttgir)
+    def __init__(self, ttgir, capability):
+        self.parser = Parser(lower(ttgir, capability))
         attributes = self.parser.module_attributes
         if int(attributes.get("ttg.num-ctas", "1 : i32").split()[0]) != 1:
             raise NotSimulated("clusters (num_ctas > 1) are not simulated")
         self.num_warps = int(attributes["ttg.num-warps"].split()[0])
+        self.shared_bytes = int(attributes.get("ttg.shared", "0 : i32").split()[0])
+        self.tensor_columns = int(attributes.get("ttg.tensor_memory_size", "0 : i32").split()[0])
         public = [function for function in self.parser.functions.values() if function.public]
         self.kernel = public[0]
         self.arguments = self.kernel.arguments
@@ -147,9 +150,9 @@ class Translator:
             return
         arguments = [f"cta.value({operand}, {self.site(op)})" if self.may_be_in_flight(op) else operand for operand in operands]
         dtype = DTYPES.get(element)
-        extra = f", {self.constant((shape, dtype, op.attributes))}"
-        results = ", ".join(self.name(names, result) for result in op.results)
-        self.emit(f"{results} = {function}({', '.join(arguments)}{extra})")
+        arguments.append(self.constant((shape, dtype, op.attributes)))
+        results = ", ".join(self.name(names, result) for result in op.results) or "_"
+        self.emit(f"{results} = {function}({', '.join(arguments)})")
 
     @staticmethod
     def may_be_in_flight(op):
@@ -221,8 +224,9 @@ class Translator:
                 self.emit("return code")
             entries.append(f"({region.label!r}, {region.warps}, {function}({', '.join(captures)}))")
         started = f"s{self.count}"
-        registers = op.attributes.get("requestedRegisters", "")
-        self.emit(f"{started} = cta.warp_specialize(me, [{', '.join(entries)}], {registers!r}, {site})")
+        registers = [int(n) for n in re.findall(r"\d+", op.attributes.get("actualRegisters", ":").split(":")[1])]
+        first_warps = [int(n) for n in re.findall(r"\d+", op.attributes.get("warpGroupStartIds", ":").split(":")[1])]
+        self.emit(f"{started} = cta.warp_specialize(me, [{', '.join(entries)}], {registers}, {first_warps}, {site})")
         results = [self.name(names, result) for result in op.results]
         self.region(default, dict(names), results)
         self.emit(f"yield from cta.join_workers(me, {started}, {site})")
