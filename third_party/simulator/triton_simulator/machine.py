@@ -101,6 +101,7 @@ class Cta:
         self.capacity = capacity
         self.partitions, self.queues, self.allocations = [], collections.defaultdict(collections.deque), []
         self.issued = 0
+        self.unlearned = {}  # operations that no partition knows to be complete
 
     # -- scheduling ---------------------------------------------------------------------------------------------------
 
@@ -137,25 +138,24 @@ class Cta:
                 partition.waits_for = next(partition.code)
             except StopIteration:
                 self.partitions.remove(partition)
-                if partition.wgmmas or partition.stores:
-                    unfinished = [op for op in partition.wgmmas + partition.stores if not op.done]
-                    if unfinished:
-                        raise SimulationError(f"{partition.name} ends while this is in flight: {unfinished[0].what}")
-        for queue in self.queues.values():
-            if queue:
-                raise SimulationError(f"the program ends while this is in flight: {queue[0].what}")
+                self.note_learned(partition)
+                for operation in partition.wgmmas + partition.stores:
+                    raise SimulationError(f"{partition.name} ends without a wait for {operation.what}: it is in flight")
+        for operation in self.unlearned.values():
+            raise SimulationError(f"the program ends without a wait for {operation.what}: it is in flight")
         for allocation in self.allocations:
             for barrier in allocation.barriers.values():
                 if barrier.bytes or barrier.pending != barrier.count:
                     raise BarrierMisuse(f"the program ends in the middle of a phase of {barrier.state()}")
 
     def deadlock(self):
-        lines = [f"  {p.name} waits for {p.waits_for[1]}" for p in self.partitions]
+        lines = [f"  {p.name} waits for {p.waits_for[1]()}" for p in self.partitions]
         raise Deadlock(f"deadlock in program {self.program_ids}: nothing can move\n" + "\n".join(lines))
 
     def issue(self, partition, name, queue, apply, site, **rest):
         operation = Operation(f"{name} of {partition.name}", partition, queue, apply, self.where(site), **rest)
         self.queues[queue if queue is not None else operation.number].append(operation)
+        self.unlearned[operation.number] = operation
         self.issued += 1
         if self.issued % 512 == 0:
             self.forget()
@@ -163,7 +163,10 @@ class Cta:
 
     def forget(self):
         """Drop from all clocks the operations that no access refers to."""
+        for partition in self.partitions:
+            self.note_learned(partition)
         live = {p.number for p in self.partitions}
+        live.update(self.unlearned)
         barriers = []
         for allocation in self.allocations:
             live.update(access.agent.number for access in allocation.accesses)
@@ -184,10 +187,15 @@ class Cta:
             for clock in (b.clock, b.fenced, b.done_clock, b.done_fenced):
                 prune(clock)
 
+    def note_learned(self, partition):
+        for number in [number for number in self.unlearned if number in partition.clock]:
+            del self.unlearned[number]
+
     # -- memory -------------------------------------------------------------------------------------------------------
 
     def allocate(self, kind, shape, dtype, site, name):
-        allocation = Allocation(name, kind, shape, dtype)
+        line = self.program.outermost[site]
+        allocation = Allocation(f"{name} (allocated at {line})" if line else name, kind, shape, dtype)
         self.allocations.append(allocation)
         return allocation.view()
 
@@ -238,7 +246,7 @@ class Cta:
         self.counts["barrier waits"] += 1
         if barrier.completed & 1 == parity:
             yield (lambda: barrier.completed & 1 != parity or not barrier.valid,
-                   f"phase parity {parity} of {barrier.state()}\n    {self.where(site)}")
+                   lambda: f"phase parity {parity} of {barrier.state()}\n    {self.where(site)}")
         self.barrier(view, partition, site)
         observed = barrier.completed - 1
         if barrier.observed.get(partition.number) == observed:
@@ -278,7 +286,7 @@ class Cta:
         """Wait until all but the last ``pendings`` operations are complete, and know of them."""
         due = operations[:len(operations) - pendings] if pendings else operations[:]
         if not all(op.done for op in due):
-            yield (lambda: all(op.done for op in due), f"{name}\n    {self.where(site)}")
+            yield (lambda: all(op.done for op in due), lambda: f"{name}\n    {self.where(site)}")
         for op in due:
             partition.learn(op.clock, op.fenced)
         del operations[:len(due)]
@@ -357,24 +365,27 @@ class Cta:
 
     # -- warp specialization ------------------------------------------------------------------------------------------
 
-    def warp_specialize(self, parent, workers, registers, first_warps, site):
+    def warp_specialize(self, parent, workers, requested, registers, first_warps, site):
         """Start the workers; the caller runs the default partition in the parent, then joins."""
-        if registers:
-            self.check_registers(parent, workers, registers, first_warps, site)
-        parent.tick()
-        started = []
-        for index, (label, warps, code) in enumerate(workers):
-            started.append(self.spawn(label, code, warps, parent))
+        if requested:
+            self.check_registers(parent, workers, requested, registers, first_warps, site)
+        started = [self.spawn(label, code, warps, parent) for label, warps, code in workers]
+        parent.tick()  # what the parent does from here on, its workers do not know
         return started
 
-    def check_registers(self, parent, workers, registers, first_warps, site):
-        """Registers move by warp groups of 4: the sum of what the groups hold must fit the pool."""
-        default, *requested = min(registers[0], 256), *registers[1:]
+    def check_registers(self, parent, workers, requested, registers, first_warps, site):
+        """Registers move by warp groups of 4: the sum of what the groups hold must fit the pool.
+
+        Where it does not, the compiler drops the request without a word, and no ``registers`` come out of it.
+        """
         groups = {}
-        for (label, warps, _), first, count in zip(workers, first_warps, requested):
+        for first, count in zip(first_warps, registers[1:] or requested):
             groups[first // 4] = max(groups.get(first // 4, 0), count)
-        total = 32 * parent.warps * default + sum(128 * count for count in groups.values())
-        if default < 24 or total > self.capacity["registers"]:
+        workers_total = sum(128 * count for count in groups.values())
+        pool = self.capacity["registers"] - workers_total
+        default = min(registers[0] if registers else pool // (32 * parent.warps), 256)
+        total = 32 * parent.warps * default + workers_total
+        if not registers or default < 24 or total > self.capacity["registers"]:
             raise SimulationError(f"{self.where(site)}: the partitions' registers exceed the pool: {default} for each thread of "
                                   f"the default partition's {parent.warps} warps and {', '.join(map(str, requested))} for those "
                                   f"of the workers; there are {self.capacity['registers']} in all, at least 24 a thread")
@@ -382,7 +393,7 @@ class Cta:
     def join_workers(self, parent, started, site):
         if any(worker in self.partitions for worker in started):
             yield (lambda: not any(worker in self.partitions for worker in started),
-                   f"the other partitions to end\n    {self.where(site)}")
+                   lambda: f"the other partitions to end\n    {self.where(site)}")
         for worker in started:
             parent.learn(worker.clock, worker.fenced)
 

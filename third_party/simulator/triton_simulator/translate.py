@@ -4,14 +4,19 @@ Scalars become Python numbers, register tensors torch tensors on the CPU (their 
 what it is), memory descriptors views of memory.py. Whatever acts on memory or barriers is a call into machine.Cta.
 """
 
+import os
 import re
 
 import torch
+
+import triton
 
 from . import functions
 from .errors import NotSimulated
 from .lowering import lower
 from .parser import Parser, top_level_split
+
+TRITON = os.path.dirname(triton.__file__)  # frames of Triton's own helpers are left out of messages
 
 DTYPES = {
     "i1": torch.bool, "i8": torch.int8, "i16": torch.int16, "i32": torch.int32, "i64": torch.int64, "si8": torch.int8,
@@ -57,7 +62,7 @@ class Program:
         public = [function for function in self.parser.functions.values() if function.public]
         self.kernel = public[0]
         self.arguments = self.kernel.arguments
-        self.sites, self.constants = [], []
+        self.sites, self.outermost, self.constants = [], [], []
         source = Translator(self).kernel()
         self.source = source
         namespace = {"constants": self.constants, "torch": torch, **functions.__dict__}
@@ -105,8 +110,10 @@ class Translator:
 
     def site(self, op):
         frames = self.program.parser.locations.frames(op.location)
-        text = ", called from ".join(f"{file}:{line}" for file, line in frames[:3]) or "unknown line"
+        own = [frame for frame in frames if not frame[0].startswith(TRITON)] or frames
+        text = ", called from ".join(f"{file}:{line}" for file, line in own[:3]) or "unknown line"
         self.program.sites.append(f"{op.name} at {text}")
+        self.program.outermost.append(f"{own[-1][0].rsplit('/', 1)[-1]}:{own[-1][1]}" if own else "")
         return len(self.program.sites) - 1
 
     # -- regions ------------------------------------------------------------------------------------------------------
@@ -226,7 +233,9 @@ class Translator:
         started = f"s{self.count}"
         registers = [int(n) for n in re.findall(r"\d+", op.attributes.get("actualRegisters", ":").split(":")[1])]
         first_warps = [int(n) for n in re.findall(r"\d+", op.attributes.get("warpGroupStartIds", ":").split(":")[1])]
-        self.emit(f"{started} = cta.warp_specialize(me, [{', '.join(entries)}], {registers}, {first_warps}, {site})")
+        requested = [int(n) for n in re.findall(r"\d+", op.attributes.get("requestedRegisters", ":").split(":")[1])]
+        self.emit(f"{started} = cta.warp_specialize(me, [{', '.join(entries)}], {requested}, {registers}, {first_warps}, "
+                  f"{site})")
         results = [self.name(names, result) for result in op.results]
         self.region(default, dict(names), results)
         self.emit(f"yield from cta.join_workers(me, {started}, {site})")
