@@ -1,9 +1,9 @@
 """Run Gluon kernels without a GPU, exactly enough to trust and strictly enough to find what hangs or corrupts on one."""
 
-from .errors import (BarrierMisuse, Deadlock, MissingFence, NotSimulated, OutOfBounds, Race, SimulationError, Uninitialized)
+from .errors import (AssertionFailed, BarrierMisuse, Deadlock, MissingFence, NotSimulated, OutOfBounds, Race, SimulationError, Uninitialized)
 
 __all__ = [
-    "activate", "BarrierMisuse", "Deadlock", "MissingFence", "NotSimulated",
+    "activate", "AssertionFailed", "BarrierMisuse", "Deadlock", "MissingFence", "NotSimulated",
     "OutOfBounds", "Race", "SimulationError", "Uninitialized"
 ]
 

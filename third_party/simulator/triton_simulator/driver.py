@@ -3,6 +3,7 @@
 # Triton imports this module when it looks for backends, so torch and the machine are imported when a kernel runs.
 
 import collections
+import itertools
 import random
 import sys
 
@@ -125,10 +126,25 @@ class SimulatorDriver(DriverBase):
         return divmod(self.settings["capacity"]["arch"], 10)
 
     def get_device_interface(self):
-        raise NotImplementedError("the simulator has no clock: its times say nothing about a GPU's")
+        raise NotImplementedError("the simulator has no clock, so do_bench and events mean nothing under it; "
+                                  "triton_simulator.activate(...).counts says what kernels did")
+
+    def get_empty_cache_for_benchmark(self):
+        return self.get_device_interface()
 
     def get_benchmarker(self):
-        raise NotImplementedError("the simulator has no clock: its times say nothing about a GPU's")
+        """For triton.autotune: a cost instead of a time, the larger of the MMAs' and the copies', in ms at a GPU's rates."""
+
+        def cost(kernel_call, quantiles=(0.5, ), **_):
+            before = collections.Counter(self.counts)
+            kernel_call()
+            did = {name: self.counts[name] - before[name] for name in self.counts}
+            flops = did.get("MMA FLOPs", 0) / 800e9
+            copies = (did.get("TMA load bytes", 0) + did.get("TMA store bytes", 0)) / 4e9
+            overhead = (did.get("barrier waits", 0) + did.get("programs", 0)) * 1e-6
+            return [max(flops, copies) + overhead for _ in quantiles]
+
+        return cost
 
     # Running.
 
@@ -158,12 +174,15 @@ class SimulatorDriver(DriverBase):
             self.run(program, values, grid, tensors, random.Random(self.settings["seed"] + schedule))
 
     def run(self, program, values, grid, tensors, rng):
+        from tqdm import tqdm
+
         from .machine import Cta
         from .memory import GlobalMemory
         memory = GlobalMemory(tensors)
-        for z in range(grid[2]):
-            for y in range(grid[1]):
-                for x in range(grid[0]):
-                    cta = Cta(program, (x, y, z), grid, memory, rng, self.counts, self.settings["capacity"])
-                    cta.spawn("default partition", program.make(cta, *values), program.num_warps)
-                    cta.run()
+        programs = itertools.product(range(grid[2]), range(grid[1]), range(grid[0]))
+        total = grid[0] * grid[1] * grid[2]
+        for z, y, x in tqdm(programs, program.kernel.name, total, disable=None, leave=False, delay=2):
+            self.counts["programs"] += 1
+            cta = Cta(program, (x, y, z), grid, memory, rng, self.counts, self.settings["capacity"])
+            cta.spawn("default partition", program.make(cta, *values), program.num_warps)
+            cta.run()

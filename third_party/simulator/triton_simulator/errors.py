@@ -29,5 +29,9 @@ class BarrierMisuse(SimulationError):
     """An mbarrier over-arrived, expecting wrong bytes, used before init or after invalidation, or left unfinished."""
 
 
+class AssertionFailed(SimulationError):
+    """A device_assert that does not hold."""
+
+
 class NotSimulated(NotImplementedError):
     """The kernel uses something that the simulator does not know."""

@@ -5,6 +5,8 @@ import re
 
 import torch
 
+from .errors import AssertionFailed
+
 BITS = {"i1": 1, "i8": 8, "i16": 16, "i32": 32, "i64": 64, "index": 64}
 COMPARE = {"eq": "==", "ne": "!=", "lt": "<", "le": "<=", "gt": ">", "ge": ">="}
 
@@ -46,7 +48,7 @@ SCALAR = {
     "arith.extsi": "(-int({0}) if {0} is True else int({0}))", "arith.extui": "extend_unsigned({0})",
     "arith.sitofp": "float({0})", "arith.addf": "single({0} + {1})", "arith.subf": "single({0} - {1})",
     "arith.mulf": "single({0} * {1})", "arith.divf": "single({0} / {1})", "arith.extf": "{0}", "arith.truncf": "single({0})",
-    "arith.fptosi": "int({0})", "ttg.convert_layout": "{0}",
+    "arith.fptosi": "int({0})", "ttg.convert_layout": "{0}", "tt.bitcast": "{0}",
 }
 
 
@@ -170,7 +172,7 @@ FUNCTIONS = {
     "arith.extui": lambda a, e: a.to(e[1]) if a.dtype == torch.bool else _as_unsigned(a).to(e[1]),
     "arith.sitofp": lambda a, e: a.to(e[1]), "arith.uitofp": lambda a, e: _as_unsigned(a).to(e[1]),
     "arith.fptosi": lambda a, e: a.trunc().to(e[1]), "arith.bitcast": lambda a, e: a.view(e[1]),
-    "tt.bitcast": lambda a, e: a.view(e[1]), "tt.fp_to_fp": lambda a, e: a.to(e[1]),
+    "tt.bitcast": lambda a, e: a if e[1] is None else a.view(e[1]), "tt.fp_to_fp": lambda a, e: a.to(e[1]),
     "math.exp": _unary(torch.exp), "math.exp2": _unary(torch.exp2), "math.log": _unary(torch.log),
     "math.log2": _unary(torch.log2), "math.sin": _unary(torch.sin), "math.cos": _unary(torch.cos),
     "math.sqrt": _unary(torch.sqrt), "math.rsqrt": _unary(torch.rsqrt), "math.absf": _unary(torch.abs),
@@ -195,6 +197,19 @@ def fold(combine, axis, operands):
         parts = [list(combine(*parts[i], *parts[i + half])) for i in range(half)] + parts[2 * half:]
     results = parts[0]
     return [r.item() if r.dim() == 0 else r for r in results]
+
+
+def device_print(where, prefix, hexadecimal, program_ids, *values):
+    """As a GPU prints, but a tensor in one piece."""
+    shown = ", ".join(f"{v:#x}" if hexadecimal and isinstance(v, int) else str(v) for v in values)
+    print(f"pid {program_ids}{prefix}{shown}")
+
+
+def device_assert(where, condition, message):
+    holds = bool(condition.all()) if torch.is_tensor(condition) else condition
+    if not holds:
+        which = f" at {condition.logical_not().nonzero()[0].tolist()}" if torch.is_tensor(condition) else ""
+        raise AssertionFailed(f"{where}: device_assert failed{which}: {message}")
 
 
 # -- global memory ----------------------------------------------------------------------------------------------------

@@ -427,6 +427,16 @@ class Translator:
         bar, *pred = (names[v] for v in op.operands)
         self.emit(f"cta.tcgen05_commit(me, {bar}, {pred[0] if pred else True}, {self.site(op)})")
 
+    def op_tt_print(self, op, names):
+        prefix = re.search(r'"((?:[^"\\]|\\.)*)"', op.text).group(1)
+        hexadecimal = op.attributes.get("hex") == "true"
+        values = "".join(f", cta.value({names[v]}, {self.site(op)})" for v in op.operands)
+        self.emit(f"device_print(cta.where({self.site(op)}), {prefix!r}, {hexadecimal}, cta.program_ids{values})")
+
+    def op_tt_assert(self, op, names):
+        message = re.search(r'"((?:[^"\\]|\\.)*)"', op.text).group(1)
+        self.emit(f"device_assert(cta.where({self.site(op)}), {names[op.operands[0]]}, {message!r})")
+
     # -- global memory ------------------------------------------------------------------------------------------------
 
     def op_tt_addptr(self, op, names):

@@ -1,0 +1,147 @@
+"""Every operation against torch on random data, and whole kernels against float64."""
+
+import kernels
+import pytest
+import torch
+import triton_simulator as simulator
+
+from triton.experimental.gluon import language as gl
+from triton.experimental.gluon.nvidia.hopper import TensorDescriptor
+
+SIZE = kernels.SIZE.value
+
+
+@pytest.fixture(autouse=True)
+def simulated():
+    with simulator.activate("sm_90", seed=1):
+        yield
+
+
+def random_integers(dtype, generator):
+    info = torch.iinfo(dtype)
+    x = torch.randint(max(info.min, -2**40), min(info.max, 2**40), (SIZE, ), generator=generator).to(dtype)
+    x[:4] = torch.tensor([info.min, info.max, 0, 1], dtype=dtype)
+    return x
+
+
+@pytest.mark.parametrize("dtype", [torch.int8, torch.int16, torch.int32, torch.int64, torch.uint8], ids=str)
+def test_integers(dtype):
+    generator = torch.Generator().manual_seed(0)
+    x, y = random_integers(dtype, generator), random_integers(dtype, generator)
+    y[y == 0] = 3
+    y[:2] = 3  # no overflow of the division of the least number by -1
+    y[y == -1] = 5
+    out, flags = torch.zeros((14, SIZE), dtype=dtype), torch.zeros((6, SIZE), dtype=torch.int32)
+    kernels.integer_kernel[(1, )](x, y, out, flags, num_warps=1)
+    shift = (y & 7).to(dtype)
+    expected = [
+        x + y, x - y, x * y, torch.div(x, y, rounding_mode="trunc"), torch.fmod(x, y), x & y, x | y, x ^ y, x << shift,
+        x >> shift, torch.maximum(x, y), torch.minimum(x, y), torch.where(x < y, x, y), -x
+    ]
+    for row, (found, wanted) in enumerate(zip(out, expected)):
+        assert torch.equal(found, wanted.to(dtype)), row
+    for found, wanted in zip(flags, (x < y, x <= y, x > y, x >= y, x == y, x != y)):
+        assert torch.equal(found, wanted.int())
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float32, torch.float64], ids=str)
+def test_floats(dtype):
+    generator = torch.Generator().manual_seed(0)
+    x, y = (torch.randn(SIZE, generator=generator).to(dtype) for _ in range(2))
+    x[:3] = torch.tensor([float("inf"), float("nan"), -0.0])
+    out, flags = torch.zeros((8, SIZE), dtype=dtype), torch.zeros((4, SIZE), dtype=torch.int32)
+    kernels.float_kernel[(1, )](x, y, out, flags, num_warps=1)
+    number_wins = [torch.where(x.isnan(), y, f(x, y)) for f in (torch.maximum, torch.minimum)]
+    for row, wanted in enumerate([x + y, x - y, x * y, *number_wins, torch.where(x < y, x, y), -x, x.abs()]):
+        assert torch.equal(out[row].nan_to_num(nan=12.5), wanted.nan_to_num(nan=12.5)), row
+    for found, wanted in zip(flags, (x < y, x == y, x != y, x >= y)):
+        assert torch.equal(found, wanted.int())
+
+
+def test_math():
+    x = torch.rand(SIZE) * 4 + 0.1
+    out = torch.zeros((13, SIZE))
+    kernels.math_kernel[(1, )](x, out, num_warps=1)
+    d = x.double()
+    expected = [
+        d.exp(), d.exp2(), d.log(), d.log2(), d.sqrt(), d.sin(), d.cos(), d.floor(), d.ceil(), d.rsqrt(), d * d + d,
+        d / (d + 1), torch.erf(d)
+    ]
+    for row, wanted in enumerate(expected):
+        assert torch.allclose(out[row].double(), wanted, rtol=1e-6, atol=1e-6), row
+
+
+CASTS = [(torch.float32, torch.bfloat16), (torch.float32, torch.float16), (torch.bfloat16, torch.float32),
+         (torch.float32, torch.float8_e4m3fn), (torch.float32, torch.float8_e5m2), (torch.float8_e4m3fn, torch.float32),
+         (torch.float32, torch.int32), (torch.int32, torch.float32), (torch.int32, torch.int8), (torch.int8, torch.int64),
+         (torch.uint8, torch.int32), (torch.int64, torch.int16), (torch.float16, torch.bfloat16)]
+
+
+@pytest.mark.parametrize("source, target", CASTS, ids=str)
+def test_casts(source, target):
+    generator = torch.Generator().manual_seed(0)
+    x = (torch.randn(SIZE, generator=generator) * 50).to(source)
+    out = torch.zeros(SIZE, dtype=target)
+    kernels.cast_kernel[(1, )](x, out, num_warps=1)
+    assert torch.equal(out.view(torch.uint8), x.to(target).view(torch.uint8))
+
+
+def test_shapes():
+    x = torch.randint(-50, 50, (16, 8)).float()
+    out = torch.zeros((6, SIZE))
+    kernels.shape_kernel[(1, )](x, out, num_warps=1)
+    assert torch.equal(out[0], x.T.reshape(-1))
+    assert torch.equal(out[1], x.reshape(16, 4, 2).flip(2).reshape(-1))
+    assert torch.equal(out[2, :16], x.sum(1))
+    assert torch.equal(out[3, :8], x.max(0).values)
+    assert torch.equal(out[4].reshape(16, 8), x.sum(1, keepdim=True).expand(16, 8))
+    assert out[5, 0] == x.sum()
+
+
+@pytest.mark.parametrize("dtype", [torch.int32, torch.float32], ids=str)
+def test_memory(dtype):
+    n = 100
+    x = torch.randint(-50, 50, (SIZE, )).to(dtype)
+    out = torch.full((5, SIZE), -1).to(dtype)
+    kernels.memory_kernel[(1, )](x, out, n, num_warps=1)
+    i = torch.arange(SIZE)
+    assert torch.equal(out[0], torch.where(i < n, x, 7))
+    assert torch.equal(out[1], torch.where(i % 2 == 0, x.flip(0), -1))
+    for lane in range(4):
+        assert out[2, lane] == i[i % 4 == lane].sum() - 1
+        assert out[3, lane] == i[(i % 4 == lane) & (i < n)].max()
+    assert out[4, 0] == x[0]
+
+
+def test_control_flow():
+    x = torch.randint(0, 1000, (50, ), dtype=torch.int32)
+    out = torch.zeros(4, dtype=torch.int32)
+    kernels.control_kernel[(1, 3)](x, out, 27, num_warps=1)
+    total = sum(int(v) // 3 if v % 2 == 0 else -(int(v) % 7) for v in x[:27])
+    assert out.tolist() == [total, 111, 3, 27 * 1000003 & 0x7FFFFFFF]
+
+
+def test_views():
+    x = torch.randn(16, 32)
+    out = torch.zeros(1024 + 512)
+    kernels.views_kernel[(1, )](x, out, num_warps=1)
+    assert torch.equal(out[:512].reshape(16, 32), x + 1)
+    assert torch.equal(out[512:640].reshape(8, 16), x[8:, 16:])
+    assert torch.equal(out[1024:].reshape(32, 16), x.T)
+
+
+@pytest.mark.parametrize("stages", [2, 3, 4])
+@pytest.mark.parametrize("dtype, m, n, k", [(torch.bfloat16, 128, 64, 256), (torch.float16, 100, 72, 200),
+                                            (torch.bfloat16, 64, 8, 8)])
+def test_pipelined_gemm(dtype, m, n, k, stages):
+    a, b, y = torch.randn(m, k).to(dtype), torch.randn(n, k).to(dtype), torch.full((m, n), float("nan")).to(dtype)
+
+    def descriptor(tensor, block):
+        layout = gl.NVMMASharedLayout.get_default_for(block, getattr(gl, str(dtype).removeprefix("torch.")))
+        return TensorDescriptor.from_tensor(tensor, block, layout)
+
+    grid = (-(-m // 64), -(-n // 32))
+    kernels.pipelined_gemm[grid](descriptor(a, [64, 64]), descriptor(b, [32, 64]), descriptor(y, [64, 32]), -(-k // 64), stages,
+                                 num_warps=4)
+    expected = a.double() @ b.double().T
+    assert (y - expected).norm() <= 2**-8 * expected.norm()
