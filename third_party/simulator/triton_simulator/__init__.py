@@ -1,5 +1,7 @@
 """Run Gluon kernels without a GPU, exactly enough to trust and strictly enough to find what hangs or corrupts on one."""
 
+import triton  # noqa: F401  first: Triton imports this package's modules when it looks for backends
+
 from .errors import (AssertionFailed, BarrierMisuse, Deadlock, MissingFence, NotSimulated, OutOfBounds, Race, SimulationError, Uninitialized)
 
 __all__ = [

@@ -1,0 +1,123 @@
+"""The im2col walk against the brute-force reference, and the limits of descriptors and instructions."""
+
+import pathlib
+import random
+import sys
+
+import pytest
+import torch
+from triton_simulator import SimulationError, tma
+
+from triton.experimental.gluon import language as gl
+from triton.experimental.gluon.nvidia.hopper import TensorDescriptor, TensorDescriptorIm2Col
+
+sys.path.insert(0, str(pathlib.Path(__file__).parents[3] / "python" / "test" / "gluon"))
+from im2col_reference import sources  # noqa: E402
+
+DTYPES = [torch.bfloat16, torch.float16, torch.float32, torch.int8, torch.uint8, torch.int16, torch.int32,
+          torch.float8_e4m3fn]
+
+
+def random_tensor(shape, dtype, pitch):
+    """A tensor of that shape whose pixels are ``pitch`` elements apart."""
+    bits = torch.randint(0, 100, (*shape[:-1], pitch))
+    return bits.to(dtype)[..., :shape[-1]]
+
+
+def layout(block, dtype):
+    return gl.NVMMASharedLayout(0, torch.empty(0, dtype=dtype).element_size() * 8, len(block))
+
+
+@pytest.mark.parametrize("rank", [3, 4, 5])
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+def test_random_loads(rank, dtype):
+    rng = random.Random(f"{rank} {dtype}")
+    torch.manual_seed(rank)
+    low, high = tma._CORNERS[rank]
+    size = torch.empty(0, dtype=dtype).element_size()
+    for _ in range(40):
+        spatial = rank - 2
+        shape = [rng.randint(1, 3), *(rng.randint(1, 9) for _ in range(spatial)), rng.randint(1, 40)]
+        pitch = -(-shape[-1] * size // 16) * 16 // size
+        x = random_tensor(shape, dtype, pitch)
+        lower = [rng.randint(max(low, -5), 3) for _ in range(spatial)]
+        upper = [rng.randint(max(low, l - e + 1), 4) for l, e in zip(lower, shape[1:-1])]
+        steps = [rng.randint(1, 8) for _ in range(spatial)]
+        start = [rng.randint(0, shape[0]), *(rng.randint(l, max(l, e - 1 + u)) for l, e, u in zip(lower, shape[1:-1], upper))]
+        channel = rng.randint(-2, shape[-1] + 2)
+        offsets = [rng.randint(0, min(6, tma._OFFSETS[rank])) for _ in range(spatial)]
+        block = [2**rng.randint(0, 8), 2**rng.randint(4, 6)]
+        fill = "nan" if dtype.is_floating_point and size > 1 and rng.random() < 0.3 else "zero"
+        host = TensorDescriptorIm2Col(x, shape, list(x.stride()), block, layout(block, dtype), fill,
+                                      element_strides=[1, *steps, 1], pixel_box_lower_corner=lower,
+                                      pixel_box_upper_corner=upper)
+        found = tma.prepare(tma.Descriptor(host, block, "x"), [*start, channel], offsets, block, "a load")()
+        expected = torch.zeros(block) if fill == "zero" else torch.full(block, float("nan"))
+        for row, source in zip(expected, sources(shape, lower, upper, steps, start, offsets, block[0])):
+            if source is not None:
+                for c in range(max(channel, 0), min(channel + block[1], shape[-1])):
+                    row[c - channel] = x[source][c].float()
+        assert torch.equal(found.float().nan_to_num(nan=-1), expected.nan_to_num(nan=-1)), host
+
+
+def im2col(rank=4, **changes):
+    x = torch.zeros((1, *[8] * (rank - 2), 16), dtype=torch.float16)
+    values = dict(base=x, shape=list(x.shape), strides=list(x.stride()), block_shape=[16, 16], layout=layout([16, 16], x.dtype),
+                  element_strides=[1] * rank, pixel_box_lower_corner=[0] * (rank - 2), pixel_box_upper_corner=[0] * (rank - 2))
+    host = TensorDescriptorIm2Col(**values)
+    for name, value in changes.items():  # past Triton's own checks, to meet those of the driver
+        setattr(host, name, value)
+    return tma.Descriptor(host, host.block_shape, "x")
+
+
+@pytest.mark.parametrize("changes, message", [
+    ({"element_strides": [1, 9, 1, 1]}, "element stride 9 is not in 1 to 8"),
+    ({"element_strides": [1, 0, 1, 1]}, "element stride 0"),
+    ({"pixel_box_lower_corner": [-129, 0]}, "corner -129 is not in -128 to 127"),
+    ({"pixel_box_upper_corner": [0, 128]}, "corner 128 is not in -128 to 127"),
+    ({"block_shape": [2048, 16]}, "2048 pixels in a block; the limit is 1024"),
+    ({"strides": [1024, 128, 20, 1]}, "stride 20 of dimension 2 is not a multiple of 16 bytes"),
+    ({"strides": [1024, 128, 32, 1]}, "reaches past the tensor"),
+    ({"shape": [1, 0, 8, 16]}, "extent 0 of dimension 1"),
+    ({"base": torch.zeros(2000, dtype=torch.float16)[1:]}, "is not a multiple of 16"),
+])
+def test_descriptor_limits(changes, message):
+    with pytest.raises(SimulationError, match=message):
+        im2col(**changes)
+
+
+@pytest.mark.parametrize("rank, limit", [(3, 65535), (4, 255), (5, 31)])
+def test_offset_limits(rank, limit):
+    descriptor, coordinates = im2col(rank), [0] * rank
+    tma.prepare(descriptor, coordinates, [limit] * (rank - 2), [16, 16], "a load")
+    if limit < 65535:
+        with pytest.raises(SimulationError, match=f"offset {limit + 1}; expected 0 to {limit}"):
+            tma.prepare(descriptor, coordinates, [limit + 1] * (rank - 2), [16, 16], "a load")
+
+
+def test_mode_mismatches():
+    x = torch.zeros((32, 16), dtype=torch.float16)
+    tiled = tma.Descriptor(TensorDescriptor.from_tensor(x, [16, 16], layout([16, 16], x.dtype)), [16, 16], "x")
+    with pytest.raises(SimulationError, match="im2col offsets with a tiled descriptor"):
+        tma.prepare(tiled, [0, 0], [0, 0], [16, 16], "a load")
+    with pytest.raises(SimulationError, match="3 coordinates and 2 offsets"):
+        tma.prepare(im2col(), [0, 0, 0], [0, 0], [16, 16], "a load")
+    with pytest.raises(SimulationError, match="a store through an im2col descriptor"):
+        tma.prepare_store(im2col(), [0, 0, 0, 0], [16, 16], "a store")
+
+
+def test_tiled_boxes():
+    x = torch.arange(12 * 20, dtype=torch.int32).reshape(12, 20)
+    host = TensorDescriptor.from_tensor(x, [8, 16], layout([8, 16], x.dtype))
+    descriptor = tma.Descriptor(host, [8, 16], "x")
+    for row, column in [(0, 0), (-3, -5), (8, 16), (11, 19), (12, 0), (-8, 0), (-100, 200)]:
+        padded = torch.nn.functional.pad(x, (200, 300, 200, 200))
+        expected = padded[200 + row:208 + row, 200 + column:216 + column]
+        assert torch.equal(tma.prepare(descriptor, [row, column], (), [8, 16], "a load")(), expected)
+        y = torch.zeros_like(x)
+        host.base = y
+        tma.prepare_store(tma.Descriptor(host, [8, 16], "y"), [row, column], [8, 16], "a store")(expected)
+        inside = torch.nn.functional.pad(torch.ones_like(expected), (200, 300, 200, 200))
+        mask = torch.zeros_like(padded)
+        mask[200 + row:208 + row, 200 + column:216 + column] = 1
+        assert inside is not None and torch.equal(y, x * mask[200:212, 200:220])
