@@ -53,8 +53,12 @@ def relative_error(y, expected):
 @needs_gpu
 @pytest.mark.parametrize("block", range(32))
 def test_error_is_that_of_the_framework(block):
-    """512 problems: the error may be 1.5 times that of PyTorch's own convolution (cuDNN on a GPU) in the same dtype."""
-    for seed in range(16 * block, 16 * block + 16):
+    """The error may be 1.5 times that of PyTorch's own convolution, which is cuDNN's on a GPU, in the same dtype.
+
+    512 problems on a GPU; a sample of 32 on another driver.
+    """
+    problems = 16 if tutorial.active_device().type == "cuda" else 1
+    for seed in range(16 * block, 16 * block + problems):
         conv, dtype = random_conv(seed), (torch.bfloat16, torch.float16)[seed % 2]
         x, w = tutorial.make_tensors(conv, dtype, tutorial.active_device(), seed)
         expected = tutorial.reference(conv, x.double(), w.double())

@@ -783,7 +783,7 @@ CONVS = [
     Conv(4, 15, 9, 128, 64, 1, 1, 2, 2),  # 1x1 with a stride
     Conv(1, 4, 4, 16, 16, 2, 2, 1, 1, 128, 0, 128, 0, 3, 3),  # the lower corner at its limit
     Conv(1, 130, 200, 8, 8, 2, 2, 1, 1, 127, 0, 0, 127, 128, 255),  # the upper corner and the offset at theirs
-    Conv(9, 64, 64, 64, 320, 3, 3, 1, 1, 1, 1, 1, 1),  # more tiles than programs
+    Conv(9, 64, 64, 72, 320, 2, 1, 1, 1, 1, 0),  # more tiles than programs
 ]
 
 
@@ -913,12 +913,20 @@ def test_compiled_resources(arch):
 # - Clusters with multicast and two-CTA MMAs, and splitting the reduction of problems with few tiles.
 
 if __name__ == "__main__":
+    on_gpu = False
     if is_supported(active_target()):
+        on_gpu = active_device().type == "cuda"
         for name in LOADS:
             test_load_block(name)
-        if active_device().type == "cuda":
-            benchmark.run(print_data=True, save_path=sys.argv[1] if len(sys.argv) > 1 else None)
+        for conv in CONVS:
+            for kernel in (first_kernel, conv_kernel):
+                test_conv(conv, kernel, None, torch.bfloat16)
+                print(f"{kernel.__name__} agrees with float64 on {conv}")
     else:
-        print("No Hopper or data-center Blackwell GPU here: nothing is executed. The kernels are compiled to cubins:")
+        print("No Hopper or data-center Blackwell GPU here: nothing is executed.")
+    if on_gpu:
+        benchmark.run(print_data=True, save_path=sys.argv[1] if len(sys.argv) > 1 else None)
+    else:
+        print("The kernels compiled to cubins:")
         for arch in (90, 100, 103):
             test_compiled_resources(arch)

@@ -2,10 +2,19 @@
 
 from triton.experimental import gluon
 from triton.experimental.gluon import language as gl
-from triton.experimental.gluon.language.nvidia.blackwell import TensorMemoryLayout, allocate_tensor_memory
-from triton.experimental.gluon.language.nvidia.blackwell import tcgen05_commit, tcgen05_mma
-from triton.experimental.gluon.language.nvidia.hopper import fence_async_shared, mbarrier, tma, warpgroup_mma
-from triton.experimental.gluon.language.nvidia.hopper import warpgroup_mma_wait
+from triton.experimental.gluon.language.nvidia.blackwell import (
+    TensorMemoryLayout,
+    allocate_tensor_memory,
+    tcgen05_commit,
+    tcgen05_mma,
+)
+from triton.experimental.gluon.language.nvidia.hopper import (
+    fence_async_shared,
+    mbarrier,
+    tma,
+    warpgroup_mma,
+    warpgroup_mma_wait,
+)
 
 M: gl.constexpr = gl.constexpr(64)
 N: gl.constexpr = gl.constexpr(32)
@@ -135,10 +144,10 @@ def hopper_gemm(a_desc, b_desc, y_desc, tiles, steps, SLOTS: gl.constexpr, SLABS
     empty = allocate_bars(SLOTS, 2 if FAULT == "a barrier expects one arrival too many" else 1)
     y_full = allocate_bars(SLABS, 1)
     y_empty = allocate_bars(SLABS, 1)
-    gl.warp_specialize(
-        [(hopper_mma_partition, (a, b, y, full, empty, y_full, y_empty, tiles, steps, SLOTS, SLABS, FAULT)),
-         (load_partition, (a_desc, b_desc, a, b, full, empty, tiles, steps, SLOTS, FAULT)),
-         (store_partition, (y_desc, y, y_full, y_empty, tiles, SLABS, FAULT))], [1, 1], [24, 24])
+    gl.warp_specialize([(hopper_mma_partition,
+                         (a, b, y, full, empty, y_full, y_empty, tiles, steps, SLOTS, SLABS, FAULT)),
+                        (load_partition, (a_desc, b_desc, a, b, full, empty, tiles, steps, SLOTS, FAULT)),
+                        (store_partition, (y_desc, y, y_full, y_empty, tiles, SLABS, FAULT))], [1, 1], [24, 24])
 
 
 @gluon.jit
@@ -159,8 +168,8 @@ def blackwell_mma_partition(a, b, memory, full, empty, acc_full, acc_empty, tile
                 tcgen05_mma(a.index(slot), b.index(slot).permute((1, 0)), acc, use_acc=use_acc, mbarriers=[])
                 mbarrier.arrive(empty.index(slot))
             else:
-                tcgen05_mma(a.index(slot), b.index(slot).permute((1, 0)), acc, use_acc=use_acc,
-                            mbarriers=[empty.index(slot)])
+                tcgen05_mma(a.index(slot),
+                            b.index(slot).permute((1, 0)), acc, use_acc=use_acc, mbarriers=[empty.index(slot)])
             i += 1
         if FAULT == "no commit":
             pass
@@ -200,11 +209,12 @@ def blackwell_gemm(a_desc, b_desc, y_desc, tiles, steps, SLOTS: gl.constexpr, SL
     acc_full, acc_empty = allocate_bars(2, 1), allocate_bars(2, 1)
     memory_layout: gl.constexpr = TensorMemoryLayout((M, N), col_stride=1)
     memory = allocate_tensor_memory(gl.float32, [2, M, N], memory_layout)
-    gl.warp_specialize(
-        [(blackwell_epilogue_partition, (memory, y, acc_full, acc_empty, y_full, y_empty, tiles, SLABS, FAULT)),
-         (blackwell_mma_partition, (a, b, memory, full, empty, acc_full, acc_empty, tiles, steps, SLOTS, FAULT)),
-         (load_partition, (a_desc, b_desc, a, b, full, empty, tiles, steps, SLOTS, FAULT)),
-         (store_partition, (y_desc, y, y_full, y_empty, tiles, SLABS, FAULT))], [1, 1, 1], [24, 24, 24])
+    gl.warp_specialize([(blackwell_epilogue_partition,
+                         (memory, y, acc_full, acc_empty, y_full, y_empty, tiles, SLABS, FAULT)),
+                        (blackwell_mma_partition,
+                         (a, b, memory, full, empty, acc_full, acc_empty, tiles, steps, SLOTS, FAULT)),
+                        (load_partition, (a_desc, b_desc, a, b, full, empty, tiles, steps, SLOTS, FAULT)),
+                        (store_partition, (y_desc, y, y_full, y_empty, tiles, SLABS, FAULT))], [1, 1, 1], [24, 24, 24])
 
 
 # One thing each, in one partition.

@@ -4,10 +4,9 @@ import faults
 import pytest
 import torch
 import triton_simulator as simulator
-from triton_simulator import BarrierMisuse, Deadlock, MissingFence, OutOfBounds, Race, SimulationError, Uninitialized
-
 from triton.experimental.gluon import language as gl
 from triton.experimental.gluon.nvidia.hopper import TensorDescriptor
+from triton_simulator import BarrierMisuse, Deadlock, MissingFence, OutOfBounds, Race, SimulationError, Uninitialized
 
 TILES, STEPS = 5, 3
 M, N, K = faults.M.value, faults.N.value, faults.K.value
@@ -21,7 +20,8 @@ def run_gemm(kernel, fault):
     generator = torch.Generator().manual_seed(0)
     a, b = (torch.randn((rows, STEPS * K), generator=generator).bfloat16() for rows in (TILES * M, N))
     y = torch.full((TILES * M, N), float("nan"), dtype=torch.bfloat16)
-    kernel[(1, )](descriptor(a, [M, K]), descriptor(b, [N, K]), descriptor(y, [M, N]), TILES, STEPS, 2, 2, fault, num_warps=4)
+    kernel[(1, )](descriptor(a, [M, K]), descriptor(b, [N, K]), descriptor(y, [M, N]), TILES, STEPS, 2, 2, fault,
+                  num_warps=4)
     expected = a.double() @ b.double().T
     assert (y - expected).norm() <= 2**-8 * expected.norm()
 
@@ -110,7 +110,8 @@ FAULTS = [
     (run_copy, "sm_90", "barrier not initialized", BarrierMisuse, "was not initialized"),
     (run_copy, "sm_90", "barrier initialized twice", BarrierMisuse, "initialized already"),
     (run_copy, "sm_90", "invalidated in flight", BarrierMisuse, "invalidat"),
-    (run_copy, "sm_90", "load left in flight", SimulationError, "without a wait for ttng.async_tma_copy_global_to_local"),
+    (run_copy, "sm_90", "load left in flight", SimulationError,
+     "without a wait for ttng.async_tma_copy_global_to_local"),
     (run_copy, "sm_90", "load never waited for", Race, "read before a write has landed"),
     (run_copy, "sm_90", "loads over a store in flight", Race, "overwrite while a read is not known to be over"),
     (run_copy, "sm_90", "waits after invalidation", BarrierMisuse, "was invalidated"),

@@ -6,16 +6,16 @@ import sys
 
 import pytest
 import torch
-from triton_simulator import SimulationError, tma
-
 from triton.experimental.gluon import language as gl
 from triton.experimental.gluon.nvidia.hopper import TensorDescriptor, TensorDescriptorIm2Col
+from triton_simulator import SimulationError, tma
 
 sys.path.insert(0, str(pathlib.Path(__file__).parents[3] / "python" / "test" / "gluon"))
 from im2col_reference import sources  # noqa: E402
 
-DTYPES = [torch.bfloat16, torch.float16, torch.float32, torch.int8, torch.uint8, torch.int16, torch.int32,
-          torch.float8_e4m3fn]
+DTYPES = [
+    torch.bfloat16, torch.float16, torch.float32, torch.int8, torch.uint8, torch.int16, torch.int32, torch.float8_e4m3fn
+]
 
 
 def random_tensor(shape, dtype, pitch):
@@ -43,14 +43,16 @@ def test_random_loads(rank, dtype):
         lower = [rng.randint(max(low, -5), 3) for _ in range(spatial)]
         upper = [rng.randint(max(low, l - e + 1), 4) for l, e in zip(lower, shape[1:-1])]
         steps = [rng.randint(1, 8) for _ in range(spatial)]
-        start = [rng.randint(0, shape[0]), *(rng.randint(l, max(l, e - 1 + u)) for l, e, u in zip(lower, shape[1:-1], upper))]
+        start = [
+            rng.randint(0, shape[0]), *(rng.randint(l, max(l, e - 1 + u)) for l, e, u in zip(lower, shape[1:-1], upper))
+        ]
         channel = rng.randint(-2, shape[-1] + 2)
         offsets = [rng.randint(0, min(6, tma._OFFSETS[rank])) for _ in range(spatial)]
         block = [2**rng.randint(0, 8), 2**rng.randint(4, 6)]
         fill = "nan" if dtype.is_floating_point and size > 1 and rng.random() < 0.3 else "zero"
         host = TensorDescriptorIm2Col(x, shape, list(x.stride()), block, layout(block, dtype), fill,
-                                      element_strides=[1, *steps, 1], pixel_box_lower_corner=lower,
-                                      pixel_box_upper_corner=upper)
+                                      element_strides=[1, *steps,
+                                                       1], pixel_box_lower_corner=lower, pixel_box_upper_corner=upper)
         found = tma.prepare(tma.Descriptor(host, block, "x"), [*start, channel], offsets, block, "a load")()
         expected = torch.zeros(block) if fill == "zero" else torch.full(block, float("nan"))
         for row, source in zip(expected, sources(shape, lower, upper, steps, start, offsets, block[0])):
@@ -62,8 +64,9 @@ def test_random_loads(rank, dtype):
 
 def im2col(rank=4, **changes):
     x = torch.zeros((1, *[8] * (rank - 2), 16), dtype=torch.float16)
-    values = dict(base=x, shape=list(x.shape), strides=list(x.stride()), block_shape=[16, 16], layout=layout([16, 16], x.dtype),
-                  element_strides=[1] * rank, pixel_box_lower_corner=[0] * (rank - 2), pixel_box_upper_corner=[0] * (rank - 2))
+    values = dict(base=x, shape=list(x.shape), strides=list(x.stride()), block_shape=[16, 16],
+                  layout=layout([16, 16], x.dtype), element_strides=[1] * rank, pixel_box_lower_corner=[0] * (rank - 2),
+                  pixel_box_upper_corner=[0] * (rank - 2))
     host = TensorDescriptorIm2Col(**values)
     for name, value in changes.items():  # past Triton's own checks, to meet those of the driver
         setattr(host, name, value)

@@ -10,9 +10,8 @@ import kernels
 import pytest
 import test_faults
 import torch
-import triton_simulator as simulator
-
 import triton
+import triton_simulator as simulator
 from triton.experimental import gluon
 from triton.experimental.gluon import language as gl
 
@@ -69,8 +68,9 @@ def test_activation_ends_with_the_block():
     assert driver._active is before
 
 
-@pytest.mark.parametrize("settings, message", [({"arch": "sm_80"}, "arch is 'sm_80'; expected one of sm_90, sm_100, sm_103"),
-                                               ({"schedules": 0}, "schedules is 0; expected at least 1")])
+@pytest.mark.parametrize("settings, message",
+                         [({"arch": "sm_80"}, "arch is 'sm_80'; expected one of sm_90, sm_100, sm_103"),
+                          ({"schedules": 0}, "schedules is 0; expected at least 1")])
 def test_wrong_settings(settings, message):
     with pytest.raises(ValueError, match=message):
         simulator.activate(**settings)
@@ -87,7 +87,9 @@ def test_counts():
     assert counts["TMA store bytes"] == 2 * tiles * m * n
     assert counts["TMA loads"] == 2 * tiles * steps and counts["TMA stores"] == tiles
     assert counts["barrier waits"] == 2 * tiles * steps + 2 * tiles
-    assert 2 * (2 * (m + n) * k + 2 * m * n) <= counts["peak bytes of shared memory"] < 2 * (2 * (m + n) * k + 2 * m * n) + 1024
+    assert 2 * (2 *
+                (m + n) * k + 2 * m * n) <= counts["peak bytes of shared memory"] < 2 * (2 *
+                                                                                         (m + n) * k + 2 * m * n) + 1024
     assert "MMA FLOPs" in table and f"{counts['MMA FLOPs']:,}" in table
 
 
@@ -111,7 +113,8 @@ def test_device_print_and_assert(capsys):
     with simulator.activate("sm_90"):
         print_kernel[(1, )](x, 77, debug=True, num_warps=1)
         assert "n: 77" in capsys.readouterr().out
-        with pytest.raises(simulator.AssertionFailed, match=r"test_interface.py:\d+: device_assert failed at \[20\]: value too"):
+        with pytest.raises(simulator.AssertionFailed,
+                           match=r"test_interface.py:\d+: device_assert failed at \[20\]: value too"):
             print_kernel[(1, )](x, 20, debug=True, num_warps=1)
 
 
@@ -152,14 +155,16 @@ def cluster_kernel(x, y):
 @gluon.jit
 def assembly_kernel(x, y):
     i = gl.arange(0, 128, gl.BlockedLayout([1], [32], [4], [0]))
-    value = gl.inline_asm_elementwise("neg.f32 $0, $1;", "=f,f", [gl.load(x + i)], dtype=gl.float32, is_pure=True, pack=1)
+    value = gl.inline_asm_elementwise("neg.f32 $0, $1;", "=f,f", [gl.load(x + i)], dtype=gl.float32, is_pure=True,
+                                      pack=1)
     gl.store(y + i, value)
 
 
 def test_an_unknown_operation_is_named_with_its_line():
     x, y = torch.randn(128), torch.zeros(128)
     with simulator.activate("sm_90"):
-        with pytest.raises(simulator.NotSimulated, match=r"test_interface.py:\d+: .* does not know tt.elementwise_inline_asm"):
+        with pytest.raises(simulator.NotSimulated,
+                           match=r"test_interface.py:\d+: .* does not know tt.elementwise_inline_asm"):
             assembly_kernel[(1, )](x, y, num_warps=4)
 
 
@@ -189,5 +194,3 @@ def test_a_step_costs_less_than_a_millisecond_beyond_its_product():
     product = (time.perf_counter() - start) / steps
     print(f"{step * 1e3:.3f} ms a step, {product * 1e3:.3f} ms of it the product")
     assert step - product < 1e-3
-
-

@@ -4,7 +4,6 @@ import kernels
 import pytest
 import torch
 import triton_simulator as simulator
-
 from triton.experimental.gluon import language as gl
 from triton.experimental.gluon.nvidia.hopper import TensorDescriptor
 
@@ -35,8 +34,12 @@ def test_integers(dtype):
     kernels.integer_kernel[(1, )](x, y, out, flags, num_warps=1)
     shift = (y & 7).to(dtype)
     expected = [
-        x + y, x - y, x * y, torch.div(x, y, rounding_mode="trunc"), torch.fmod(x, y), x & y, x | y, x ^ y, x << shift,
-        x >> shift, torch.maximum(x, y), torch.minimum(x, y), torch.where(x < y, x, y), -x
+        x + y, x - y, x * y,
+        torch.div(x, y, rounding_mode="trunc"),
+        torch.fmod(x, y), x & y, x | y, x ^ y, x << shift, x >> shift,
+        torch.maximum(x, y),
+        torch.minimum(x, y),
+        torch.where(x < y, x, y), -x
     ]
     for row, (found, wanted) in enumerate(zip(out, expected)):
         assert torch.equal(found, wanted.to(dtype)), row
@@ -64,8 +67,17 @@ def test_math():
     kernels.math_kernel[(1, )](x, out, num_warps=1)
     d = x.double()
     expected = [
-        d.exp(), d.exp2(), d.log(), d.log2(), d.sqrt(), d.sin(), d.cos(), d.floor(), d.ceil(), d.rsqrt(), d * d + d,
-        d / (d + 1), torch.erf(d)
+        d.exp(),
+        d.exp2(),
+        d.log(),
+        d.log2(),
+        d.sqrt(),
+        d.sin(),
+        d.cos(),
+        d.floor(),
+        d.ceil(),
+        d.rsqrt(), d * d + d, d / (d + 1),
+        torch.erf(d)
     ]
     for row, wanted in enumerate(expected):
         assert torch.allclose(out[row].double(), wanted, rtol=1e-6, atol=1e-6), row
@@ -73,8 +85,9 @@ def test_math():
 
 CASTS = [(torch.float32, torch.bfloat16), (torch.float32, torch.float16), (torch.bfloat16, torch.float32),
          (torch.float32, torch.float8_e4m3fn), (torch.float32, torch.float8_e5m2), (torch.float8_e4m3fn, torch.float32),
-         (torch.float32, torch.int32), (torch.int32, torch.float32), (torch.int32, torch.int8), (torch.int8, torch.int64),
-         (torch.uint8, torch.int32), (torch.int64, torch.int16), (torch.float16, torch.bfloat16)]
+         (torch.float32, torch.int32), (torch.int32, torch.float32), (torch.int32, torch.int8),
+         (torch.int8, torch.int64), (torch.uint8, torch.int32), (torch.int64, torch.int16),
+         (torch.float16, torch.bfloat16)]
 
 
 @pytest.mark.parametrize("source, target", CASTS, ids=str)
@@ -141,7 +154,7 @@ def test_pipelined_gemm(dtype, m, n, k, stages):
         return TensorDescriptor.from_tensor(tensor, block, layout)
 
     grid = (-(-m // 64), -(-n // 32))
-    kernels.pipelined_gemm[grid](descriptor(a, [64, 64]), descriptor(b, [32, 64]), descriptor(y, [64, 32]), -(-k // 64), stages,
-                                 num_warps=4)
+    kernels.pipelined_gemm[grid](descriptor(a, [64, 64]), descriptor(b, [32, 64]), descriptor(y, [64, 32]), -(-k // 64),
+                                 stages, num_warps=4)
     expected = a.double() @ b.double().T
     assert (y - expected).norm() <= 2**-8 * expected.norm()

@@ -2,11 +2,21 @@
 
 import triton  # noqa: F401  first: Triton imports this package's modules when it looks for backends
 
-from .errors import (AssertionFailed, BarrierMisuse, Deadlock, MissingFence, NotSimulated, OutOfBounds, Race, SimulationError, Uninitialized)
+from .errors import (
+    AssertionFailed,
+    BarrierMisuse,
+    Deadlock,
+    MissingFence,
+    NotSimulated,
+    OutOfBounds,
+    Race,
+    SimulationError,
+    Uninitialized,
+)
 
 __all__ = [
-    "activate", "AssertionFailed", "BarrierMisuse", "Deadlock", "MissingFence", "NotSimulated",
-    "OutOfBounds", "Race", "SimulationError", "Uninitialized"
+    "activate", "AssertionFailed", "BarrierMisuse", "Deadlock", "MissingFence", "NotSimulated", "OutOfBounds", "Race",
+    "SimulationError", "Uninitialized"
 ]
 
 

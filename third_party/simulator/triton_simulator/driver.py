@@ -26,9 +26,9 @@ class Utils:
 
     def get_device_properties(self, device):
         return {
-            "max_shared_mem": self.settings["capacity"]["shared memory"], "max_num_regs": self.settings["capacity"]["registers"], "warpSize": 32,
-            "multiprocessor_count": self.settings["multiprocessors"], "sm_clock_rate": 1, "mem_clock_rate": 1,
-            "mem_bus_width": 1
+            "max_shared_mem": self.settings["capacity"]["shared memory"], "max_num_regs":
+            self.settings["capacity"]["registers"], "warpSize": 32, "multiprocessor_count":
+            self.settings["multiprocessors"], "sm_clock_rate": 1, "mem_clock_rate": 1, "mem_bus_width": 1
         }
 
     def load_binary(self, name, kernel, shared, device):
@@ -40,7 +40,7 @@ class Utils:
 
 class Launcher:
 
-    programs = {}  # by the hash of a compiled kernel
+    programs: dict = {}  # by the hash of a compiled kernel
 
     def __init__(self, src, metadata):
         self.names = src.fn.arg_names
@@ -84,7 +84,8 @@ class SimulatorDriver(DriverBase):
     def __init__(self, **settings):
         if not settings and not self.announced:  # Triton found it by itself
             SimulatorDriver.announced = True
-            print(f"triton_simulator: no GPU here, so kernels run on a simulated {self.defaults['arch']}", file=sys.stderr)
+            print(f"triton_simulator: no GPU here, so kernels run on a simulated {self.defaults['arch']}",
+                  file=sys.stderr)
         self.settings = {**self.defaults, **settings}
         if self.settings["arch"] not in ARCHITECTURES:
             raise ValueError(f"arch is {self.settings['arch']!r}; expected one of {', '.join(ARCHITECTURES)}")
@@ -93,7 +94,7 @@ class SimulatorDriver(DriverBase):
         self.settings["capacity"] = ARCHITECTURES[self.settings["arch"]]
         self.utils = Utils(self.settings)
         self.launcher_cls = Launcher
-        self.counts = collections.Counter()
+        self.counts: collections.Counter = collections.Counter()
 
     # What Triton asks of a driver.
 

@@ -1,11 +1,11 @@
 """Arithmetic: expressions for scalars, functions for register tensors, and global memory."""
 
-import math
 import re
 
 import torch
 
 from .errors import AssertionFailed
+from .parser import find
 
 BITS = {"i1": 1, "i8": 8, "i16": 16, "i32": 32, "i64": 64, "index": 64}
 COMPARE = {"eq": "==", "ne": "!=", "lt": "<", "le": "<=", "gt": ">", "ge": ">="}
@@ -33,22 +33,40 @@ def single(value):
 
 
 SCALAR = {
-    "arith.addi": "wrap({0} + {1}, {bits})", "arith.subi": "wrap({0} - {1}, {bits})", "arith.muli": "wrap({0} * {1}, {bits})",
-    "arith.divsi": "divide({0}, {1})", "arith.remsi": "({0} - divide({0}, {1}) * {1})",
-    "arith.ceildivsi": "-(-{0} // {1})", "arith.floordivsi": "({0} // {1})",
+    "arith.addi": "wrap({0} + {1}, {bits})",
+    "arith.subi": "wrap({0} - {1}, {bits})",
+    "arith.muli": "wrap({0} * {1}, {bits})",
+    "arith.divsi": "divide({0}, {1})",
+    "arith.remsi": "({0} - divide({0}, {1}) * {1})",
+    "arith.ceildivsi": "-(-{0} // {1})",
+    "arith.floordivsi": "({0} // {1})",
     "arith.divui": "wrap(unsigned({0}, {bits}) // unsigned({1}, {bits}), {bits})",
     "arith.remui": "wrap(unsigned({0}, {bits}) % unsigned({1}, {bits}), {bits})",
-    "arith.andi": "({0} & {1})", "arith.ori": "({0} | {1})", "arith.xori": "({0} ^ {1})",
-    "arith.shli": "wrap({0} << {1}, {bits})", "arith.shrsi": "({0} >> {1})",
+    "arith.andi": "({0} & {1})",
+    "arith.ori": "({0} | {1})",
+    "arith.xori": "({0} ^ {1})",
+    "arith.shli": "wrap({0} << {1}, {bits})",
+    "arith.shrsi": "({0} >> {1})",
     "arith.shrui": "wrap(unsigned({0}, {bits}) >> {1}, {bits})",
-    "arith.maxsi": "max({0}, {1})", "arith.minsi": "min({0}, {1})",
+    "arith.maxsi": "max({0}, {1})",
+    "arith.minsi": "min({0}, {1})",
     "arith.maxui": "wrap(max(unsigned({0}, {bits}), unsigned({1}, {bits})), {bits})",
     "arith.minui": "wrap(min(unsigned({0}, {bits}), unsigned({1}, {bits})), {bits})",
-    "arith.select": "({1} if {0} else {2})", "arith.trunci": "wrap({0}, {bits})", "arith.index_cast": "{0}",
-    "arith.extsi": "(-int({0}) if {0} is True else int({0}))", "arith.extui": "extend_unsigned({0})",
-    "arith.sitofp": "float({0})", "arith.addf": "single({0} + {1})", "arith.subf": "single({0} - {1})",
-    "arith.mulf": "single({0} * {1})", "arith.divf": "single({0} / {1})", "arith.extf": "{0}", "arith.truncf": "single({0})",
-    "arith.fptosi": "int({0})", "ttg.convert_layout": "{0}", "tt.bitcast": "{0}",
+    "arith.select": "({1} if {0} else {2})",
+    "arith.trunci": "wrap({0}, {bits})",
+    "arith.index_cast": "{0}",
+    "arith.extsi": "(-int({0}) if {0} is True else int({0}))",
+    "arith.extui": "extend_unsigned({0})",
+    "arith.sitofp": "float({0})",
+    "arith.addf": "single({0} + {1})",
+    "arith.subf": "single({0} - {1})",
+    "arith.mulf": "single({0} * {1})",
+    "arith.divf": "single({0} / {1})",
+    "arith.extf": "{0}",
+    "arith.truncf": "single({0})",
+    "arith.fptosi": "int({0})",
+    "ttg.convert_layout": "{0}",
+    "tt.bitcast": "{0}",
 }
 
 
@@ -151,39 +169,70 @@ def _unary(function):
 
 
 FUNCTIONS = {
-    "arith.addi": _binary(torch.add), "arith.subi": _binary(torch.sub), "arith.muli": _binary(torch.mul),
-    "arith.divsi": lambda a, b, e: torch.div(a, b, rounding_mode="trunc"), "arith.remsi": _binary(torch.fmod),
+    "arith.addi": _binary(torch.add),
+    "arith.subi": _binary(torch.sub),
+    "arith.muli": _binary(torch.mul),
+    "arith.divsi": lambda a, b, e: torch.div(a, b, rounding_mode="trunc"),
+    "arith.remsi": _binary(torch.fmod),
     "arith.divui": lambda a, b, e: torch.div(_as_unsigned(a), _as_unsigned(b), rounding_mode="trunc").to(a.dtype),
     "arith.remui": lambda a, b, e: torch.fmod(_as_unsigned(a), _as_unsigned(b)).to(a.dtype),
-    "arith.andi": _binary(torch.bitwise_and), "arith.ori": _binary(torch.bitwise_or), "arith.xori": _binary(torch.bitwise_xor),
-    "arith.shli": _binary(torch.bitwise_left_shift), "arith.shrsi": _binary(torch.bitwise_right_shift),
+    "arith.andi": _binary(torch.bitwise_and),
+    "arith.ori": _binary(torch.bitwise_or),
+    "arith.xori": _binary(torch.bitwise_xor),
+    "arith.shli": _binary(torch.bitwise_left_shift),
+    "arith.shrsi": _binary(torch.bitwise_right_shift),
     "arith.shrui": _shift_right_unsigned,
-    "arith.maxsi": _binary(torch.maximum), "arith.minsi": _binary(torch.minimum),
+    "arith.maxsi": _binary(torch.maximum),
+    "arith.minsi": _binary(torch.minimum),
     "arith.maxui": lambda a, b, e: torch.where(_as_unsigned(a) > _as_unsigned(b), a, b),
     "arith.minui": lambda a, b, e: torch.where(_as_unsigned(a) < _as_unsigned(b), a, b),
-    "arith.addf": _binary(torch.add), "arith.subf": _binary(torch.sub), "arith.mulf": _binary(torch.mul),
-    "arith.divf": _binary(torch.div), "arith.negf": _unary(torch.neg), "arith.remf": _binary(torch.fmod),
-    "arith.maxnumf": _minmax(torch.maximum, False), "arith.minnumf": _minmax(torch.minimum, False),
-    "arith.maximumf": _minmax(torch.maximum, True), "arith.minimumf": _minmax(torch.minimum, True),
+    "arith.addf": _binary(torch.add),
+    "arith.subf": _binary(torch.sub),
+    "arith.mulf": _binary(torch.mul),
+    "arith.divf": _binary(torch.div),
+    "arith.negf": _unary(torch.neg),
+    "arith.remf": _binary(torch.fmod),
+    "arith.maxnumf": _minmax(torch.maximum, False),
+    "arith.minnumf": _minmax(torch.minimum, False),
+    "arith.maximumf": _minmax(torch.maximum, True),
+    "arith.minimumf": _minmax(torch.minimum, True),
     "arith.select": lambda c, a, b, e: torch.where(c, a, b) if torch.is_tensor(c) else a if c else b,
-    "arith.truncf": lambda a, e: a.to(e[1]), "arith.extf": lambda a, e: a.to(e[1]),
-    "arith.trunci": lambda a, e: a.to(e[1]) if e[1] != torch.bool else (a & 1).bool(), "arith.extsi":
-    lambda a, e: -a.to(e[1]) if a.dtype == torch.bool else a.to(e[1]),
+    "arith.truncf": lambda a, e: a.to(e[1]),
+    "arith.extf": lambda a, e: a.to(e[1]),
+    "arith.trunci": lambda a, e: a.to(e[1]) if e[1] != torch.bool else (a & 1).bool(),
+    "arith.extsi": lambda a, e: -a.to(e[1]) if a.dtype == torch.bool else a.to(e[1]),
     "arith.extui": lambda a, e: a.to(e[1]) if a.dtype == torch.bool else _as_unsigned(a).to(e[1]),
-    "arith.sitofp": lambda a, e: a.to(e[1]), "arith.uitofp": lambda a, e: _as_unsigned(a).to(e[1]),
-    "arith.fptosi": lambda a, e: a.trunc().to(e[1]), "arith.bitcast": lambda a, e: a.view(e[1]),
-    "tt.bitcast": lambda a, e: a if e[1] is None else a.view(e[1]), "tt.fp_to_fp": lambda a, e: a.to(e[1]),
-    "math.exp": _unary(torch.exp), "math.exp2": _unary(torch.exp2), "math.log": _unary(torch.log),
-    "math.log2": _unary(torch.log2), "math.sin": _unary(torch.sin), "math.cos": _unary(torch.cos),
-    "math.sqrt": _unary(torch.sqrt), "math.rsqrt": _unary(torch.rsqrt), "math.absf": _unary(torch.abs),
-    "math.absi": _unary(torch.abs), "math.floor": _unary(torch.floor), "math.ceil": _unary(torch.ceil),
-    "math.erf": _unary(torch.erf), "math.fma": lambda a, b, c, e: (a.double() * b.double() + c.double()).to(a.dtype),
-    "tt.precise_sqrt": _unary(torch.sqrt), "tt.precise_divf": _binary(torch.div),
-    "tt.make_range": _make_range, "tt.splat": _splat,
+    "arith.sitofp": lambda a, e: a.to(e[1]),
+    "arith.uitofp": lambda a, e: _as_unsigned(a).to(e[1]),
+    "arith.fptosi": lambda a, e: a.trunc().to(e[1]),
+    "arith.bitcast": lambda a, e: a.view(e[1]),
+    "tt.bitcast": lambda a, e: a if e[1] is None else a.view(e[1]),
+    "tt.fp_to_fp": lambda a, e: a.to(e[1]),
+    "math.exp": _unary(torch.exp),
+    "math.exp2": _unary(torch.exp2),
+    "math.log": _unary(torch.log),
+    "math.log2": _unary(torch.log2),
+    "math.sin": _unary(torch.sin),
+    "math.cos": _unary(torch.cos),
+    "math.sqrt": _unary(torch.sqrt),
+    "math.rsqrt": _unary(torch.rsqrt),
+    "math.absf": _unary(torch.abs),
+    "math.absi": _unary(torch.abs),
+    "math.floor": _unary(torch.floor),
+    "math.ceil": _unary(torch.ceil),
+    "math.erf": _unary(torch.erf),
+    "math.fma": lambda a, b, c, e: (a.double() * b.double() + c.double()).to(a.dtype),
+    "tt.precise_sqrt": _unary(torch.sqrt),
+    "tt.precise_divf": _binary(torch.div),
+    "tt.make_range": _make_range,
+    "tt.splat": _splat,
     "tt.expand_dims": lambda a, e: a.unsqueeze(int(e[2]["axis"].split()[0])),
-    "tt.broadcast": lambda a, e: a.expand(e[0]), "tt.reshape": lambda a, e: a.reshape(e[0]),
-    "tt.trans": lambda a, e: a.permute(_order(e)), "tt.split": _split,
-    "tt.join": lambda a, b, e: torch.stack([a, b], dim=-1), "ttg.convert_layout": lambda a, e: a,
+    "tt.broadcast": lambda a, e: a.expand(e[0]),
+    "tt.reshape": lambda a, e: a.reshape(e[0]),
+    "tt.trans": lambda a, e: a.permute(_order(e)),
+    "tt.split": _split,
+    "tt.join": lambda a, b, e: torch.stack([a, b], dim=-1),
+    "ttg.convert_layout": lambda a, e: a,
     "gpu.barrier": lambda e: None,
 }
 TENSOR = {name: f"FUNCTIONS[{name!r}]" for name in FUNCTIONS}
@@ -216,7 +265,7 @@ def device_assert(where, condition, message):
 
 
 def pointee(types):
-    return re.search(r"!tt\.ptr<([\w]+)", types).group(1)
+    return find(r"!tt\.ptr<([\w]+)", types).group(1)
 
 
 def pointee_size(types):

@@ -1,6 +1,7 @@
 """One CTA: partitions stepped by a seeded scheduler, mbarriers, and operations that complete when the scheduler says."""
 
 import collections
+from typing import Any
 
 import torch
 
@@ -25,8 +26,9 @@ class Barrier:
         if not self.valid:
             raise BarrierMisuse(f"{what}, by {agent.name}: arrives at {self.name}, which was invalidated")
         if count > self.pending:
-            raise BarrierMisuse(f"{what}, by {agent.name}: {count} arrivals at {self.name}, which expects {self.pending} more "
-                                f"of {self.count} in phase {self.completed}: over-arrived")
+            raise BarrierMisuse(
+                f"{what}, by {agent.name}: {count} arrivals at {self.name}, which expects {self.pending} more "
+                f"of {self.count} in phase {self.completed}: over-arrived")
         join(self.clock, agent.clock)
         join(self.fenced, agent.fenced)
         agent.tick()
@@ -79,7 +81,8 @@ class InFlight:
     __slots__ = ("operation", "value")
 
     def __init__(self):
-        self.operation, self.value = None, None
+        self.operation: Any = None
+        self.value: Any = None
 
 
 class Partition(Agent):
@@ -119,7 +122,8 @@ class Cta:
         for kind, used, name in (("shared memory", self.program.shared_bytes, "bytes of shared memory"),
                                  ("tensor memory", self.program.tensor_columns, "columns of tensor memory")):
             if used > self.capacity[kind]:
-                raise SimulationError(f"{self.program.kernel.name} needs {used} {name}; the limit is {self.capacity[kind]}")
+                raise SimulationError(
+                    f"{self.program.kernel.name} needs {used} {name}; the limit is {self.capacity[kind]}")
             self.counts[f"peak {name}"] = max(self.counts[f"peak {name}"], used)
         while self.partitions:
             ready = [p for p in self.partitions if p.waits_for is None or p.waits_for[0]()]
@@ -250,8 +254,9 @@ class Cta:
         self.barrier(view, partition, site)
         observed = barrier.completed - 1
         if barrier.observed.get(partition.number) == observed:
-            raise BarrierMisuse(f"{self.where(site)}, by {partition.name}: the wait for parity {parity} of {barrier.name} is "
-                                f"satisfied by a phase that an earlier wait already returned for, so it orders nothing")
+            raise BarrierMisuse(
+                f"{self.where(site)}, by {partition.name}: the wait for parity {parity} of {barrier.name} is "
+                f"satisfied by a phase that an earlier wait already returned for, so it orders nothing")
         barrier.observed[partition.number] = observed
         partition.learn(barrier.done_clock, barrier.done_fenced)
 
@@ -297,8 +302,9 @@ class Cta:
         """A register tensor, which must have been written."""
         if isinstance(tensor, InFlight):
             if not tensor.operation.done or tensor.operation in tensor.operation.issuer.wgmmas:
-                raise SimulationError(f"{self.where(site)}: uses the accumulator of a wgmma that no wait has shown to be "
-                                      f"complete\n  wgmma: {tensor.operation.what}")
+                raise SimulationError(
+                    f"{self.where(site)}: uses the accumulator of a wgmma that no wait has shown to be "
+                    f"complete\n  wgmma: {tensor.operation.what}")
             return tensor.value
         return tensor
 
@@ -306,7 +312,8 @@ class Cta:
         m, k = a.shape
         self.counts["MMA FLOPs"] += 2 * m * k * b.shape[1]
         if a.dtype == torch.float32 and precision == "tf32":
-            a, b = (x.view(torch.int32).bitwise_and(-8192).view(torch.float32) for x in (a.contiguous(), b.contiguous()))
+            a, b = (x.view(torch.int32).bitwise_and(-8192).view(torch.float32)
+                    for x in (a.contiguous(), b.contiguous()))
         if not a.dtype.is_floating_point:
             return a.to(torch.int32) @ b.to(torch.int32)
         return a.float() @ b.float()
@@ -378,7 +385,7 @@ class Cta:
 
         Where it does not, the compiler drops the request without a word, and no ``registers`` come out of it.
         """
-        groups = {}
+        groups: dict[int, int] = {}
         for first, count in zip(first_warps, registers[1:] or requested):
             groups[first // 4] = max(groups.get(first // 4, 0), count)
         workers_total = sum(128 * count for count in groups.values())
@@ -386,9 +393,10 @@ class Cta:
         default = min(registers[0] if registers else pool // (32 * parent.warps), 256)
         total = 32 * parent.warps * default + workers_total
         if not registers or default < 24 or total > self.capacity["registers"]:
-            raise SimulationError(f"{self.where(site)}: the partitions' registers exceed the pool: {default} for each thread of "
-                                  f"the default partition's {parent.warps} warps and {', '.join(map(str, requested))} for those "
-                                  f"of the workers; there are {self.capacity['registers']} in all, at least 24 a thread")
+            raise SimulationError(
+                f"{self.where(site)}: the partitions' registers exceed the pool: {default} for each thread of "
+                f"the default partition's {parent.warps} warps and {', '.join(map(str, requested))} for those "
+                f"of the workers; there are {self.capacity['registers']} in all, at least 24 a thread")
 
     def join_workers(self, parent, started, site):
         if any(worker in self.partitions for worker in started):

@@ -101,7 +101,8 @@ class View:
         for extent in shape:
             count *= extent
         if count > data.numel():
-            raise SimulationError(f"{where}: {self.allocation.name} has {data.numel() * size} bytes, too few for {shape}")
+            raise SimulationError(
+                f"{where}: {self.allocation.name} has {data.numel() * size} bytes, too few for {shape}")
         return View(self.allocation, data[:count].view(shape), self.box, None)
 
     def describe(self):
@@ -141,8 +142,8 @@ def record(view, write, proxy, agent, what):
             continue
         known = clock.get(old.agent.number, -1) >= old.time
         if not known and (write or old.write):
-            kind = ("read" if not write else "overwrite") + (" before a write has landed" if old.write else
-                                                            " while a read is not known to be over")
+            kind = ("read" if not write else "overwrite") + (" before a write has landed"
+                                                             if old.write else " while a read is not known to be over")
             raise Race(f"{kind} of {view.describe()}\n  now:     {what}, by {agent.name}\n"
                        f"  earlier: {old.what}, by {old.agent.name}\n"
                        "  no barrier, wait or commit orders the two")
@@ -150,8 +151,9 @@ def record(view, write, proxy, agent, what):
             written += volume(intersection(old.box, box))
             if (proxy == ASYNC and old.proxy == GENERIC and not write
                     and agent.fenced.get(old.agent.number, -1) < old.time):
-                raise MissingFence(f"{view.describe()} is read by the asynchronous proxy without a fence_async_shared after "
-                                   f"the write\n  read:  {what}, by {agent.name}\n  write: {old.what}, by {old.agent.name}")
+                raise MissingFence(
+                    f"{view.describe()} is read by the asynchronous proxy without a fence_async_shared after "
+                    f"the write\n  read:  {what}, by {agent.name}\n  write: {old.what}, by {old.agent.name}")
         if known and write and covers(box, old.box):
             continue  # what is ordered after this write is ordered after the old access
         if known and not write and not old.write and old.agent is agent and covers(box, old.box):

@@ -41,6 +41,14 @@ _ARGUMENT = re.compile(r"(%[\w.$-]+): ")
 _OPEN, _CLOSE = "([{<", ")]}>"
 
 
+def find(pattern, text):
+    """The first match, which must be there."""
+    match = re.search(pattern, text)
+    if match is None:
+        raise SyntaxError(f"the simulator cannot read this operation: {text[:200]}")
+    return match
+
+
 def top_level_split(text, separator):
     """Split at the separators that stand outside all brackets and strings."""
     parts, depth, start, quoted, index = [], 0, 0, False, 0
@@ -210,7 +218,7 @@ class Parser:
 
     def parse_op(self, line):
         line, location = strip_location(line)
-        results = []
+        results: list[str] = []
         match = _RESULTS.match(line)
         if match:
             for result in match.group(1).split(","):
@@ -244,7 +252,8 @@ class Parser:
             return op
 
     def parse_warp_specialize(self, results, line):
-        op = Op("ttg.warp_specialize", results, re.findall(VALUE, line.split(")")[0]), line, attributes_of(line), "", "")
+        op = Op("ttg.warp_specialize", results, re.findall(VALUE,
+                                                           line.split(")")[0]), line, attributes_of(line), "", "")
         while True:
             line = self.next()
             label = re.match(r"(default|partition\d+)", line)

@@ -28,14 +28,16 @@ class Descriptor:
             self.check(0 <= stride * size < 2**40, f"stride {stride} of dimension {dim} is 2**40 bytes or more")
         storage = self.base.untyped_storage()
         last = self.base.storage_offset() + sum((e - 1) * s for e, s in zip(self.shape, self.strides))
-        self.check(last < storage.nbytes() // size, f"shape {self.shape} with strides {self.strides} reaches past the tensor")
+        self.check(last < storage.nbytes() // size,
+                   f"shape {self.shape} with strides {self.strides} reaches past the tensor")
         self.view = self.base.as_strided(self.shape, self.strides)
         if self.im2col:
             self.element_strides = list(host.element_strides or [1] * rank)
             self.lower, self.upper = list(host.pixel_box_lower_corner), list(host.pixel_box_upper_corner)
             low, high = _CORNERS[rank]
             for corner in self.lower + self.upper:
-                self.check(low <= corner <= high, f"corner {corner} is not in {low} to {high}, the limits of rank {rank}")
+                self.check(low <= corner <= high,
+                           f"corner {corner} is not in {low} to {high}, the limits of rank {rank}")
             for stride in self.element_strides:
                 self.check(1 <= stride <= 8, f"element stride {stride} is not in 1 to 8")
             self.check(self.block_shape[0] <= 1024, f"{self.block_shape[0]} pixels in a block; the limit is 1024")
@@ -69,8 +71,9 @@ def prepare(descriptor, coordinates, offsets, shape, what):
     if descriptor.im2col:
         rank = len(descriptor.shape)
         if len(coordinates) != rank or len(offsets) != rank - 2:
-            raise SimulationError(f"{what}: {len(coordinates)} coordinates and {len(offsets)} offsets for an im2col descriptor "
-                                  f"of rank {rank}")
+            raise SimulationError(
+                f"{what}: {len(coordinates)} coordinates and {len(offsets)} offsets for an im2col descriptor "
+                f"of rank {rank}")
         for offset in offsets:
             if not 0 <= offset & 0xFFFF <= _OFFSETS[rank]:
                 raise SimulationError(f"{what}: im2col offset {offset}; expected 0 to {_OFFSETS[rank]} for rank {rank}")

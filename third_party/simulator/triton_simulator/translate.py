@@ -8,24 +8,24 @@ import os
 import re
 
 import torch
-
 import triton
 
 from . import functions
 from .errors import NotSimulated
 from .lowering import lower
-from .parser import Parser, top_level_split
+from .parser import Parser, find, top_level_split
 
 TRITON = os.path.dirname(triton.__file__)  # frames of Triton's own helpers are left out of messages
 
 DTYPES = {
     "i1": torch.bool, "i8": torch.int8, "i16": torch.int16, "i32": torch.int32, "i64": torch.int64, "si8": torch.int8,
-    "si16": torch.int16, "si32": torch.int32, "ui8": torch.uint8, "ui16": torch.int16, "ui32": torch.int32, "f16": torch.float16,
-    "bf16": torch.bfloat16, "f32": torch.float32, "f64": torch.float64, "f8E4M3FN": torch.float8_e4m3fn,
+    "si16": torch.int16, "si32": torch.int32, "ui8": torch.uint8, "ui16": torch.int16, "ui32": torch.int32, "f16":
+    torch.float16, "bf16": torch.bfloat16, "f32": torch.float32, "f64": torch.float64, "f8E4M3FN": torch.float8_e4m3fn,
     "f8E5M2": torch.float8_e5m2
 }
 
-_SHAPED = re.compile(r"(?:!ttg\.memdesc|tensor|!tt\.tensordesc|!ttng\.tensordesc_im2col)<((?:\d+x)*)([^,>]*(?:<[^>]*>)?)")
+_SHAPED = re.compile(
+    r"(?:!ttg\.memdesc|tensor|!tt\.tensordesc|!ttng\.tensordesc_im2col)<((?:\d+x)*)([^,>]*(?:<[^>]*>)?)")
 
 
 def shape_of(type_text):
@@ -62,7 +62,9 @@ class Program:
         public = [function for function in self.parser.functions.values() if function.public]
         self.kernel = public[0]
         self.arguments = self.kernel.arguments
-        self.sites, self.outermost, self.constants = [], [], []
+        self.sites: list[str] = []
+        self.outermost: list[str] = []
+        self.constants: list = []
         source = Translator(self).kernel()
         self.source = source
         namespace = {"constants": self.constants, "torch": torch, **functions.__dict__}
@@ -77,7 +79,7 @@ class Translator:
         self.lines, self.depth, self.count = [], 0, 0
 
     def kernel(self):
-        names = {}
+        names: dict[str, str] = {}
         parameters = [self.name(names, name) for name, _ in self.program.arguments]
         self.emit(f"def make(cta, {', '.join(parameters)}):")
         with self:
@@ -155,7 +157,9 @@ class Translator:
             for result in op.results:
                 self.name(names, result)
             return
-        arguments = [f"cta.value({operand}, {self.site(op)})" if self.may_be_in_flight(op) else operand for operand in operands]
+        arguments = [
+            f"cta.value({operand}, {self.site(op)})" if self.may_be_in_flight(op) else operand for operand in operands
+        ]
         dtype = DTYPES.get(element)
         arguments.append(self.constant((shape, dtype, op.attributes)))
         results = ", ".join(self.name(names, result) for result in op.results) or "_"
@@ -163,7 +167,8 @@ class Translator:
 
     @staticmethod
     def may_be_in_flight(op):
-        return "f32" in op.types and "mma" in op.types or op.name in ("tt.reshape", "ttg.convert_layout", "arith.truncf")
+        return "f32" in op.types and "mma" in op.types or op.name in ("tt.reshape", "ttg.convert_layout",
+                                                                      "arith.truncf")
 
     # -- control flow -------------------------------------------------------------------------------------------------
 
@@ -218,7 +223,7 @@ class Translator:
         default, *workers = op.regions
         entries = []
         for region in workers:
-            inner = {}
+            inner: dict[str, str] = {}
             self.count += 1
             function = f"f{self.count}"
             parameters = [self.name(inner, name) for name, _ in region.arguments]
@@ -234,8 +239,9 @@ class Translator:
         registers = [int(n) for n in re.findall(r"\d+", op.attributes.get("actualRegisters", ":").split(":")[1])]
         first_warps = [int(n) for n in re.findall(r"\d+", op.attributes.get("warpGroupStartIds", ":").split(":")[1])]
         requested = [int(n) for n in re.findall(r"\d+", op.attributes.get("requestedRegisters", ":").split(":")[1])]
-        self.emit(f"{started} = cta.warp_specialize(me, [{', '.join(entries)}], {requested}, {registers}, {first_warps}, "
-                  f"{site})")
+        self.emit(
+            f"{started} = cta.warp_specialize(me, [{', '.join(entries)}], {requested}, {registers}, {first_warps}, "
+            f"{site})")
         results = [self.name(names, result) for result in op.results]
         self.region(default, dict(names), results)
         self.emit(f"yield from cta.join_workers(me, {started}, {site})")
@@ -247,10 +253,10 @@ class Translator:
         shape, element = shape_of(op.types or "i1")
         result = self.name(names, op.results[0])
         if shape is None:
-            self.emit(f"{result} = {functions.parse_number(text, op.types or 'i1')!r}".replace("inf", 'float("inf")')
-                      .replace("nan", 'float("nan")'))
+            self.emit(f"{result} = {functions.parse_number(text, op.types or 'i1')!r}".replace(
+                "inf", 'float("inf")').replace("nan", 'float("nan")'))
         else:
-            value = functions.parse_number(re.match(r"dense<(.*)>$", text).group(1), element)
+            value = functions.parse_number(find(r"dense<(.*)>$", text).group(1), element)
             tensor = torch.full(shape, value, dtype=DTYPES[element])
             self.emit(f"{result} = {self.constant(tensor)}")
 
@@ -302,7 +308,7 @@ class Translator:
         self.emit(f"{self.name(names, op.results[0])} = {view}.index({index}, cta.where({site}))")
 
     def op_ttg_memdesc_subslice(self, op, names):
-        starts = re.search(r"\[([^\]]*)\]", op.text).group(1)
+        starts = find(r"\[([^\]]*)\]", op.text).group(1)
         shape, _ = shape_of(result_type(op.types))
         self.emit(f"{self.name(names, op.results[0])} = {names[op.operands[0]]}.narrow([{starts}], {shape})")
 
@@ -370,7 +376,7 @@ class Translator:
         self.emit(f"yield from cta.wait(me, {bar}, {parity}, {pred}, {self.site(op)})")
 
     def op_ttng_async_tma_copy_global_to_local(self, op, names):
-        descriptor, coordinates = re.search(r"(%[\w.$-]+)\[([^\]]*)\]", op.text).groups()
+        descriptor, coordinates = find(r"(%[\w.$-]+)\[([^\]]*)\]", op.text).groups()
         offsets = re.search(r"offsets = \[([^\]]*)\]", op.text)
         rest = re.findall(r"%[\w.$#-]+", op.text[offsets.end() if offsets else op.text.index("]") + 1:])
         view, bar, pred = (names[v] for v in rest[:3])
@@ -380,7 +386,7 @@ class Translator:
         self.emit("yield None")
 
     def op_ttng_async_tma_copy_local_to_global(self, op, names):
-        descriptor, coordinates = re.search(r"(%[\w.$-]+)\[([^\]]*)\]", op.text).groups()
+        descriptor, coordinates = find(r"(%[\w.$-]+)\[([^\]]*)\]", op.text).groups()
         view = names[op.operands[-1]]
         values = ", ".join(names[v] for v in re.findall(r"%[\w.$#-]+", coordinates))
         self.emit(f"cta.tma_store(me, {names[descriptor]}, [{values}], {view}, {self.site(op)})")
@@ -412,7 +418,7 @@ class Translator:
             raise NotSimulated("two-CTA MMAs are not simulated")
         text = op.text[len("ttng.tc_gen5_mma"):]
         parts = top_level_split(text.split("{")[0], ",")
-        a, b, acc, use_acc, pred = (names[re.search(r"%[\w.$#-]+", part).group(0)] for part in parts[:5])
+        a, b, acc, use_acc, pred = (names[find(r"%[\w.$#-]+", part).group(0)] for part in parts[:5])
         barriers = []
         for part in parts[5:]:
             found = re.findall(r"%[\w.$#-]+", part)
@@ -428,13 +434,13 @@ class Translator:
         self.emit(f"cta.tcgen05_commit(me, {bar}, {pred[0] if pred else True}, {self.site(op)})")
 
     def op_tt_print(self, op, names):
-        prefix = re.search(r'"((?:[^"\\]|\\.)*)"', op.text).group(1)
+        prefix = find(r'"((?:[^"\\]|\\.)*)"', op.text).group(1)
         hexadecimal = op.attributes.get("hex") == "true"
         values = "".join(f", cta.value({names[v]}, {self.site(op)})" for v in op.operands)
         self.emit(f"device_print(cta.where({self.site(op)}), {prefix!r}, {hexadecimal}, cta.program_ids{values})")
 
     def op_tt_assert(self, op, names):
-        message = re.search(r'"((?:[^"\\]|\\.)*)"', op.text).group(1)
+        message = find(r'"((?:[^"\\]|\\.)*)"', op.text).group(1)
         self.emit(f"device_assert(cta.where({self.site(op)}), {names[op.operands[0]]}, {message!r})")
 
     # -- global memory ------------------------------------------------------------------------------------------------
@@ -454,27 +460,29 @@ class Translator:
     def op_tt_store(self, op, names):
         dtype = DTYPES[functions.pointee(op.types)]
         operands = [f"cta.value({names[v]}, {self.site(op)})" for v in op.operands]
-        self.emit(f"global_store(cta.memory, cta.where({self.site(op)}), {self.constant(dtype)}, {', '.join(operands)})")
+        self.emit(
+            f"global_store(cta.memory, cta.where({self.site(op)}), {self.constant(dtype)}, {', '.join(operands)})")
 
     def op_tt_atomic_rmw(self, op, names):
-        kind = re.match(r"tt\.atomic_rmw (\w+)", op.text).group(1)
+        kind = find(r"tt\.atomic_rmw (\w+)", op.text).group(1)
         dtype = DTYPES[shape_of(result_type(op.types))[1]]
         operands = [names[v] for v in op.operands]
-        self.emit(f"{self.name(names, op.results[0])} = global_atomic(cta.memory, cta.where({self.site(op)}), {kind!r}, "
-                  f"{self.constant(dtype)}, {', '.join(operands)})")
+        self.emit(
+            f"{self.name(names, op.results[0])} = global_atomic(cta.memory, cta.where({self.site(op)}), {kind!r}, "
+            f"{self.constant(dtype)}, {', '.join(operands)})")
 
     def op_tt_reduce(self, op, names):
         """Reduce by folding along the axis with the region's own operations."""
         axis = int(op.attributes["axis"].split()[0])
         self.count += 1
-        function, inner = f"r{self.count}", {}
+        function = f"r{self.count}"
+        inner: dict[str, str] = {}
         region = op.regions[0]
         parameters = [self.name(inner, name) for name, _ in region.arguments]
         self.emit(f"def {function}({', '.join(parameters)}):")
         with self:
             *body, last = region.ops
             for element in body:
-                element = dataclass_copy(element)
                 self.op_elementwise(element, inner)
             self.emit(f"return ({', '.join(inner[v] for v in last.operands)},)")
         results = ", ".join(self.name(names, r) for r in op.results)
@@ -495,7 +503,3 @@ class Translator:
         extra = self.constant((None, DTYPES.get(element), op.attributes))
         arguments = ", ".join(names[v] for v in op.operands)
         self.emit(f"{self.name(names, op.results[0])} = {functions.TENSOR[op.name]}({arguments}, {extra})")
-
-
-def dataclass_copy(op):
-    return op
