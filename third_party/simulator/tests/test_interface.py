@@ -194,3 +194,14 @@ def test_a_step_costs_less_than_a_millisecond_beyond_its_product():
     product = (time.perf_counter() - start) / steps
     print(f"{step * 1e3:.3f} ms a step, {product * 1e3:.3f} ms of it the product")
     assert step - product < 1e-3
+
+
+def test_the_example_of_the_documentation():
+    docs = pathlib.Path(__file__).parents[3] / "docs"
+    example = docs / "examples" / "simulator_deadlock.py"
+    result = run_python(str(example))
+    assert result.returncode == 1
+    message = result.stderr[result.stderr.index("triton_simulator.errors.Deadlock"):].split("nanobind:")[0]
+    published = (docs / "simulator.rst").read_text()
+    for line in message.replace(f"{example.parent}/", "").strip().split("\n"):
+        assert f"   {line}\n" in published, line

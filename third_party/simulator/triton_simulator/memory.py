@@ -106,8 +106,13 @@ class View:
         return View(self.allocation, data[:count].view(shape), self.box, None)
 
     def describe(self):
-        part = ", ".join(str(low) if high - low == 1 else f"{low}:{high}" for low, high in self.box)
-        return f"{self.allocation.name}[{part}]"
+        extents = self.allocation.data.shape
+        parts = [
+            str(low) if high - low == 1 else f"{low}:{high}"
+            for (low, high), extent in zip(self.box, extents)
+            if extent > 1
+        ]
+        return f"[{', '.join(parts)}] of {self.allocation.name}" if parts else self.allocation.name
 
 
 def overlap(a, b):
