@@ -2,9 +2,12 @@
 
 from triton.experimental import gluon
 from triton.experimental.gluon import language as gl
+from triton.experimental.gluon.language.nvidia.blackwell import TensorMemoryLayout, allocate_tensor_memory, tcgen05_mma
 from triton.experimental.gluon.language.nvidia.hopper import (
+    async_copy,
     fence_async_shared,
     mbarrier,
+    mma_v2,
     tma,
     warpgroup_mma,
     warpgroup_mma_wait,
@@ -198,3 +201,142 @@ def pipelined_gemm(a_desc, b_desc, y_desc, steps, STAGES: gl.constexpr):
     fence_async_shared()
     tma.async_store(y_desc, [off_m, off_n], y)
     tma.store_wait(0)
+
+
+@gluon.jit
+def add(a, b):
+    return a + b
+
+
+@gluon.jit(noinline=True)
+def times_plus_one(a, b):
+    return a * b + 1
+
+
+@gluon.jit
+def collective_kernel(x, index, out):
+    i = gl.arange(0, SIZE, gl.BlockedLayout([1], [32], [1], [0]))
+    a, j = gl.load(x + i), gl.load(index + i)
+    put(out, 0, i, gl.associative_scan(a, 0, add))
+    put(out, 1, i, gl.associative_scan(a, 0, add, reverse=True))
+    put(out, 2, i, gl.gather(a, j, 0))
+    put(out, 3, i, gl.histogram(j, 128, layout=gl.BlockedLayout([1], [32], [1], [0])))
+    put(out, 4, i, gl.clamp(a.to(gl.float32), -3.0, 7.0).to(gl.int32))
+    put(out, 5, i, gl.atomic_cas(index + i, a, i))
+    first = gl.load(x)
+    gl.store(out + 6 * SIZE, times_plus_one(first, first + 1))
+    buffer = gl.allocate_shared_memory(a.dtype, [SIZE], gl.SwizzledSharedLayout(1, 1, 1, [0]))
+    buffer.store(a)
+    put(out, 7, i, buffer.gather(j, 0))
+
+
+@gluon.jit
+def high_product_kernel(x, y, out):
+    i = gl.arange(0, SIZE, gl.BlockedLayout([1], [32], [1], [0]))
+    gl.store(out + i, gl.umulhi(gl.load(x + i), gl.load(y + i)))
+
+
+@gluon.jit
+def copy_async_kernel(x, y, n, FAULT: gl.constexpr):
+    layout: gl.constexpr = gl.BlockedLayout([1], [32], [1], [0])
+    i = gl.arange(0, SIZE, layout)
+    buffer = gl.allocate_shared_memory(gl.float32, [2, SIZE], gl.SwizzledSharedLayout(1, 1, 1, [0]))
+    async_copy.async_load(buffer.index(0), x + i)
+    async_copy.commit_group()
+    async_copy.async_load(buffer.index(1), x + i, mask=i < n)
+    async_copy.commit_group()
+    async_copy.wait_group(1)
+    first = buffer.index(0).load(layout)
+    async_copy.wait_group(1 if FAULT else 0)
+    gl.store(y + i, first + buffer.index(1).load(layout))
+    async_copy.wait_group(0)
+
+
+@gluon.jit
+def reduce_store_kernel(x_desc, y_desc):
+    block = gl.allocate_shared_memory(x_desc.dtype, x_desc.block_shape, x_desc.layout)
+    bar = mbarrier.allocate_mbarrier()
+    mbarrier.init(bar, count=1)
+    mbarrier.expect(bar, x_desc.nbytes_per_cta)
+    tma.async_load(x_desc, [0, 0], bar, block)
+    mbarrier.wait(bar, 0)
+    tma.async_atomic_add(y_desc, [3, 5], block)
+    tma.store_wait(0)
+
+
+@gluon.jit
+def device_descriptor_kernel(x, y_desc, rows, columns):
+    layout: gl.constexpr = gl.NVMMASharedLayout(128, 32, 2)
+    x_desc = tma.make_tensor_descriptor(x, [rows, columns], [columns, 1], [16, 32], layout)
+    block = gl.allocate_shared_memory(gl.float32, [16, 32], layout)
+    bar = mbarrier.allocate_mbarrier()
+    mbarrier.init(bar, count=1)
+    mbarrier.expect(bar, x_desc.nbytes_per_cta)
+    tma.async_load(x_desc, [4, 8], bar, block)
+    mbarrier.wait(bar, 0)
+    tma.async_store(y_desc, [0, 0], block)
+    tma.store_wait(0)
+
+
+@gluon.jit
+def register_products_kernel(x, y):
+    """mma_v2 and dot_fma of a [16, 32] and its transpose."""
+    blocked: gl.constexpr = gl.BlockedLayout([1, 4], [4, 8], [4, 1], [1, 0])
+    r = gl.arange(0, 16, gl.SliceLayout(1, blocked))
+    c = gl.arange(0, 32, gl.SliceLayout(0, blocked))
+    a = gl.load(x + r[:, None] * 32 + c[None, :])
+    mma: gl.constexpr = gl.NVMMADistributedLayout([2, 0], [4, 1], [16, 8])
+    left = gl.convert_layout(a, gl.DotOperandLayout(0, mma, 2))
+    right = gl.convert_layout(a.permute(1, 0), gl.DotOperandLayout(1, mma, 2))
+    product = mma_v2(left, right, gl.full([16, 16], 1.0, gl.float32, mma))
+    mr = gl.arange(0, 16, gl.SliceLayout(1, mma))
+    mc = gl.arange(0, 16, gl.SliceLayout(0, mma))
+    gl.store(y + mr[:, None] * 16 + mc[None, :], product)
+
+
+@gluon.jit
+def wgmma_kernel(a_desc, b_desc, y, A_IN_REGISTERS: gl.constexpr):
+    """One product [64, K] x [32, K]^T in whatever type the operands have."""
+    a = gl.allocate_shared_memory(a_desc.dtype, a_desc.block_shape, a_desc.layout)
+    b = gl.allocate_shared_memory(b_desc.dtype, b_desc.block_shape, b_desc.layout)
+    bar = mbarrier.allocate_mbarrier()
+    mbarrier.init(bar, count=1)
+    mbarrier.expect(bar, a_desc.nbytes_per_cta + b_desc.nbytes_per_cta)
+    tma.async_load(a_desc, [0, 0], bar, a)
+    tma.async_load(b_desc, [0, 0], bar, b)
+    mbarrier.wait(bar, 0)
+    K_BITS: gl.constexpr = 256 // a_desc.dtype.primitive_bitwidth
+    layout: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 1], [16, 32, K_BITS])
+    acc = gl.zeros([64, 32], gl.float32, layout)
+    if A_IN_REGISTERS:
+        left = a.load(gl.DotOperandLayout(0, layout, 32 // a_desc.dtype.primitive_bitwidth))
+        acc = warpgroup_mma(left, b.permute((1, 0)), acc)
+    else:
+        acc = warpgroup_mma(a, b.permute((1, 0)), acc)
+    r = gl.arange(0, 64, gl.SliceLayout(1, layout))
+    c = gl.arange(0, 32, gl.SliceLayout(0, layout))
+    gl.store(y + r[:, None] * 32 + c[None, :], acc)
+
+
+@gluon.jit
+def tcgen05_kernel(a_desc, b_desc, y):
+    """Twice the product [128, K] x [32, K]^T, the first accumulator stored by threads."""
+    a = gl.allocate_shared_memory(a_desc.dtype, a_desc.block_shape, a_desc.layout)
+    b = gl.allocate_shared_memory(b_desc.dtype, b_desc.block_shape, b_desc.layout)
+    bars = mbarrier.allocate_mbarrier(batch=2)
+    mbarrier.init(bars.index(0), count=1)
+    mbarrier.init(bars.index(1), count=1)
+    mbarrier.expect(bars.index(0), a_desc.nbytes_per_cta + b_desc.nbytes_per_cta)
+    tma.async_load(a_desc, [0, 0], bars.index(0), a)
+    tma.async_load(b_desc, [0, 0], bars.index(0), b)
+    memory_layout: gl.constexpr = TensorMemoryLayout((128, 32), col_stride=1)
+    memory = allocate_tensor_memory(gl.float32, [128, 32], memory_layout)
+    layout: gl.constexpr = memory.get_reg_layout()
+    memory.store(gl.full([128, 32], 1.0, gl.float32, layout))
+    mbarrier.wait(bars.index(0), 0)
+    tcgen05_mma(a, b.permute((1, 0)), memory, use_acc=True, mbarriers=[])
+    tcgen05_mma(a, b.permute((1, 0)), memory, use_acc=True, mbarriers=[bars.index(1)])
+    mbarrier.wait(bars.index(1), 0)
+    r = gl.arange(0, 128, gl.SliceLayout(1, layout))
+    c = gl.arange(0, 32, gl.SliceLayout(0, layout))
+    gl.store(y + r[:, None] * 32 + c[None, :], memory.load(layout))

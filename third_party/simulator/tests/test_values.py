@@ -143,6 +143,112 @@ def test_views():
     assert torch.equal(out[1024:].reshape(32, 16), x.T)
 
 
+def test_collectives():
+    x = torch.randint(-50, 50, (SIZE, ), dtype=torch.int32)
+    index = torch.randint(0, SIZE, (SIZE, ), dtype=torch.int32)
+    index[:10] = x[:10].abs()
+    before, out = index.clone(), torch.zeros((8, SIZE), dtype=torch.int32)
+    kernels.collective_kernel[(1, )](x, index, out, num_warps=1)
+    assert torch.equal(out[0], x.cumsum(0).int())
+    assert torch.equal(out[1], x.flip(0).cumsum(0).flip(0).int())
+    assert torch.equal(out[2], x[before.long()])
+    assert torch.equal(out[3], torch.bincount(before, minlength=SIZE).int())
+    assert torch.equal(out[4], x.clamp(-3, 7))
+    assert torch.equal(out[5], before)
+    assert torch.equal(index, torch.where(before == x, torch.arange(SIZE, dtype=torch.int32), before))
+    assert out[6, 0] == x[0] * (x[0] + 1) + 1
+    assert torch.equal(out[7], x[before.long()])
+
+
+def test_high_product():
+    x, y = (torch.randint(0, 2**32, (SIZE, )) for _ in range(2))
+    out = torch.zeros(SIZE, dtype=torch.int64).to(torch.uint32)
+    kernels.high_product_kernel[(1, )](x.to(torch.uint32), y.to(torch.uint32), out, num_warps=1)
+    assert out.to(torch.int64).tolist() == [int(a) * int(b) >> 32 for a, b in zip(x, y)]
+
+
+def test_async_copies():
+    x, y = torch.randn(SIZE), torch.zeros(SIZE)
+    kernels.copy_async_kernel[(1, )](x, y, 100, False, num_warps=1)
+    assert torch.equal(y, x + torch.where(torch.arange(SIZE) < 100, x, 0))
+    with pytest.raises(simulator.Race, match="read before a write has landed"):
+        kernels.copy_async_kernel[(1, )](x, y, 100, True, num_warps=1)
+
+
+def tensor_descriptor(tensor, block, swizzle=None):
+    kind = {"float8_e4m3fn": "float8e4nv", "float8_e5m2": "float8e5"}
+    name = str(tensor.dtype).removeprefix("torch.")
+    layout = gl.NVMMASharedLayout.get_default_for(block, getattr(gl, kind.get(name, name)))
+    return TensorDescriptor.from_tensor(tensor, block, layout)
+
+
+def test_tma_reduction():
+    x, y = torch.randn(16, 32), torch.randn(16, 32)
+    expected = y.clone()
+    expected[3:, 5:] += x[:13, :27]
+    kernels.reduce_store_kernel[(1, )](tensor_descriptor(x, [16, 32]), tensor_descriptor(y, [16, 32]), num_warps=1)
+    assert torch.equal(y, expected)
+
+
+def test_descriptor_made_on_the_device():
+    x, y = torch.randn(17, 36), torch.full((16, 32), float("nan"))
+    kernels.device_descriptor_kernel[(1, )](x, tensor_descriptor(y, [16, 32]), 17, 36, num_warps=1)
+    expected = torch.zeros(16, 32)
+    expected[:13, :28] = x[4:, 8:]
+    assert torch.equal(y, expected)
+
+
+def test_register_products():
+    x, y = torch.randn(16, 32).half(), torch.zeros(16, 16)
+    kernels.register_products_kernel[(1, )](x, y, num_warps=4)
+    expected = x.double() @ x.double().T + 1
+    assert (y - expected).norm() < 1e-6 * expected.norm()
+
+
+def truncated_to_tf32(x):
+    return (x.view(torch.int32) & -8192).view(torch.float32)
+
+
+OPERANDS = [torch.bfloat16, torch.float16, torch.float32, torch.float8_e4m3fn, torch.float8_e5m2]
+
+
+@pytest.mark.parametrize("dtype", OPERANDS, ids=str)
+@pytest.mark.parametrize("in_registers", [False, True])
+def test_wgmma(dtype, in_registers):
+    if in_registers and dtype.itemsize == 1:
+        in_registers = False
+    k = 128 // dtype.itemsize
+    a, b, y = torch.randn(64, k).to(dtype), torch.randn(32, k).to(dtype), torch.zeros(64, 32)
+    kernels.wgmma_kernel[(1, )](tensor_descriptor(a, [64, k]), tensor_descriptor(b, [32, k]), y, in_registers,
+                                num_warps=4)
+    if dtype == torch.float32:
+        a, b = truncated_to_tf32(a), truncated_to_tf32(b)
+    expected = a.double() @ b.double().T
+    assert (y - expected).norm() < 1e-6 * expected.norm()
+
+
+@pytest.mark.parametrize("dtype", OPERANDS, ids=str)
+def test_tcgen05(dtype):
+    k = 128 // dtype.itemsize
+    a, b, y = torch.randn(128, k).to(dtype), torch.randn(32, k).to(dtype), torch.zeros(128, 32)
+    with simulator.activate("sm_100"):
+        kernels.tcgen05_kernel[(1, )](tensor_descriptor(a, [128, k]), tensor_descriptor(b, [32, k]), y, num_warps=4)
+    if dtype == torch.float32:
+        a, b = truncated_to_tf32(a), truncated_to_tf32(b)
+    expected = 2 * (a.double() @ b.double().T) + 1
+    assert (y - expected).norm() < 1e-6 * expected.norm()
+
+
+def test_narrow_floats_saturate():
+    x = torch.tensor([1e6, -1e6, float("inf"), 460.0, 500.0, 60000.0, float("nan"), 0.3] * 16)
+    for dtype, largest in ((torch.float8_e4m3fn, 448.0), (torch.float8_e5m2, 57344.0)):
+        out = torch.zeros(SIZE, dtype=dtype)
+        kernels.cast_kernel[(1, )](x, out, num_warps=1)
+        found = out.float()
+        assert found[0] == largest and found[1] == -largest and found[2] == largest and found[6].isnan()
+        assert torch.equal(found[5], torch.tensor(min(60000.0, largest)).to(dtype).float())
+
+
 @pytest.mark.parametrize("stages", [2, 3, 4])
 @pytest.mark.parametrize("dtype, m, n, k", [(torch.bfloat16, 128, 64, 256), (torch.float16, 100, 72, 200),
                                             (torch.bfloat16, 64, 8, 8)])

@@ -168,6 +168,50 @@ def _unary(function):
     return lambda a, extra: function(a)
 
 
+def _high_product(a, b):
+    """The upper half of the product of unsigned integers."""
+    width = _UNSIGNED_SHIFT.get(a.dtype, 64)
+    values = [(x * y) >> width for x, y in zip((_python_unsigned(v, width)
+                                                for v in a.reshape(-1).tolist()), (_python_unsigned(v, width)
+                                                                                   for v in b.reshape(-1).tolist()))]
+    return torch.tensor([wrap(v, width) for v in values], dtype=a.dtype).reshape(a.shape)
+
+
+def _python_unsigned(value, width):
+    return value & (1 << width) - 1
+
+
+LARGEST = {torch.float8_e4m3fn: 448.0, torch.float8_e5m2: 57344.0}
+
+
+def convert_float(x, dtype):
+    """To a narrower float: to nearest even; 8-bit floats saturate, as cvt.satfinite does."""
+    if dtype in LARGEST and x.dtype.itemsize > 1:
+        x = x.clamp(-LARGEST[dtype], LARGEST[dtype])
+    return x.to(dtype)
+
+
+def clamp(x, low, high, propagate_nan):
+    result = torch.minimum(torch.maximum(x, torch.as_tensor(low)), torch.as_tensor(high))
+    return result if propagate_nan else torch.where(x.isnan(), torch.as_tensor(low, dtype=x.dtype), result)
+
+
+def histogram(bins, dtype, x, mask=None):
+    chosen = x.reshape(-1) if mask is None else x[mask]
+    inside = chosen[(chosen >= 0) & (chosen < bins)]
+    return torch.bincount(inside, minlength=bins).to(dtype)
+
+
+def scan(combine, axis, reverse, operands):
+    if reverse:
+        operands = [x.flip(axis) for x in operands]
+    rows = [[x.select(axis, 0) for x in operands]]
+    for i in range(1, operands[0].shape[axis]):
+        rows.append(list(combine(*rows[-1], *[x.select(axis, i) for x in operands])))
+    results = [torch.stack(parts, axis) for parts in zip(*rows)]
+    return [x.flip(axis) for x in results] if reverse else results
+
+
 FUNCTIONS = {
     "arith.addi": _binary(torch.add),
     "arith.subi": _binary(torch.sub),
@@ -197,7 +241,7 @@ FUNCTIONS = {
     "arith.maximumf": _minmax(torch.maximum, True),
     "arith.minimumf": _minmax(torch.minimum, True),
     "arith.select": lambda c, a, b, e: torch.where(c, a, b) if torch.is_tensor(c) else a if c else b,
-    "arith.truncf": lambda a, e: a.to(e[1]),
+    "arith.truncf": lambda a, e: convert_float(a, e[1]),
     "arith.extf": lambda a, e: a.to(e[1]),
     "arith.trunci": lambda a, e: a.to(e[1]) if e[1] != torch.bool else (a & 1).bool(),
     "arith.extsi": lambda a, e: -a.to(e[1]) if a.dtype == torch.bool else a.to(e[1]),
@@ -207,7 +251,8 @@ FUNCTIONS = {
     "arith.fptosi": lambda a, e: a.trunc().to(e[1]),
     "arith.bitcast": lambda a, e: a.view(e[1]),
     "tt.bitcast": lambda a, e: a if e[1] is None else a.view(e[1]),
-    "tt.fp_to_fp": lambda a, e: a.to(e[1]),
+    "tt.fp_to_fp": lambda a, e: convert_float(a, e[1]),
+    "tt.mulhiui": lambda a, b, e: _high_product(a, b),
     "math.exp": _unary(torch.exp),
     "math.exp2": _unary(torch.exp2),
     "math.log": _unary(torch.log),
@@ -304,7 +349,7 @@ def global_store(memory, where, dtype, pointers, value, mask=None):
         flat[index] = (value.reshape(-1) if mask is None else value[mask]).to(dtype)
 
 
-def global_atomic(memory, where, kind, dtype, pointers, value, mask=None):
+def global_atomic(memory, where, kind, dtype, pointers, value, mask=None, expected=None):
     """Element by element, in order: as good as any order that the hardware might take."""
     scalar = not torch.is_tensor(pointers)
     pointers, value = torch.as_tensor(pointers), torch.as_tensor(value, dtype=dtype)
@@ -315,10 +360,13 @@ def global_atomic(memory, where, kind, dtype, pointers, value, mask=None):
         flat, index = memory.elements(pointers[at].reshape(1), dtype, where, "an atomic")
         before, operand = flat[index[0]].clone(), value[at] if value.dim() else value
         old[at] = before
+        wanted = torch.as_tensor(expected,
+                                 dtype=dtype)[at if torch.is_tensor(expected) else ...] if kind == "cas" else None
         after = {
-            "add": lambda a, b: a + b, "fadd": lambda a, b: a + b, "max": torch.maximum, "min": torch.minimum, "and":
-            torch.bitwise_and, "or": torch.bitwise_or, "xor": torch.bitwise_xor, "exch": lambda a, b: b, "umax":
-            lambda a, b: torch.where(_as_unsigned(a) > _as_unsigned(b), a, b), "umin":
+            "cas": lambda a, b: b
+            if bool(a == wanted) else a, "add": lambda a, b: a + b, "fadd": lambda a, b: a + b, "max": torch.maximum,
+            "min": torch.minimum, "and": torch.bitwise_and, "or": torch.bitwise_or, "xor": torch.bitwise_xor, "exch":
+            lambda a, b: b, "umax": lambda a, b: torch.where(_as_unsigned(a) > _as_unsigned(b), a, b), "umin":
             lambda a, b: torch.where(_as_unsigned(a) < _as_unsigned(b), a, b)
         }[kind](before, operand)
         flat[index[0]] = after

@@ -5,7 +5,7 @@ from typing import Any
 
 import torch
 
-from . import tma
+from . import functions, tma
 from .clocks import Agent, join
 from .errors import BarrierMisuse, Deadlock, NotSimulated, SimulationError
 from .memory import ASYNC, GENERIC, Allocation, record
@@ -93,6 +93,11 @@ class Partition(Agent):
         self.code = None
         self.waits_for = None  # (ready, description)
         self.wgmmas, self.stores = [], []
+        self.copies, self.groups = [], []  # of cp.async: not yet committed, and committed
+
+    def commit(self):
+        self.groups.append(self.copies)
+        self.copies = []
 
 
 class Cta:
@@ -278,14 +283,35 @@ class Cta:
         self.counts["TMA load bytes"] += count
         self.counts["TMA loads"] += 1
 
-    def tma_store(self, partition, descriptor, coordinates, view, site):
+    def tma_store(self, partition, descriptor, coordinates, view, site, combine=None):
         what = self.where(site)
-        put = tma.prepare_store(descriptor, coordinates, view.data.shape, what)
+        put = tma.prepare_store(descriptor, coordinates, view.data.shape, what, combine)
         operation = self.issue(partition, "TMA store", None, lambda: put(view.data), site)
         record(view, False, ASYNC, operation, what)
         partition.stores.append(operation)
         self.counts["TMA store bytes"] += view.data.numel() * view.data.element_size()
         self.counts["TMA stores"] += 1
+
+    # -- cp.async -----------------------------------------------------------------------------------------------------
+
+    def copy(self, partition, pointers, view, mask, other, site):
+        what = self.where(site)
+
+        def apply():
+            view.data.copy_(functions.global_load(self.memory, what, view.data.dtype, pointers, mask, other))
+
+        operation = self.issue(partition, "cp.async", f"cp.async {partition.number}", apply, site)
+        record(view, True, GENERIC, operation, what)
+        partition.copies.append(operation)
+
+    def wait_copies(self, partition, pendings, site):
+        """Wait until all but the last ``pendings`` groups are complete; copies that no commit closed are in none."""
+        due = partition.groups[:len(partition.groups) - pendings] if pendings else partition.groups[:]
+        operations = [operation for group in due for operation in group]
+        yield from self.wait_all_but(partition, operations, 0, site, "its cp.async copies")
+        del partition.groups[:len(due)]
+
+    # -- waiting for operations ---------------------------------------------------------------------------------------
 
     def wait_all_but(self, partition, operations, pendings, site, name):
         """Wait until all but the last ``pendings`` operations are complete, and know of them."""

@@ -154,7 +154,7 @@ def record(view, write, proxy, agent, what):
                        "  no barrier, wait or commit orders the two")
         if old.write:
             written += volume(intersection(old.box, box))
-            if (proxy == ASYNC and old.proxy == GENERIC and not write
+            if (proxy == ASYNC and old.proxy == GENERIC and not write and allocation.kind == "shared memory"
                     and agent.fenced.get(old.agent.number, -1) < old.time):
                 raise MissingFence(
                     f"{view.describe()} is read by the asynchronous proxy without a fence_async_shared after "

@@ -54,6 +54,31 @@ class Descriptor:
         return torch.full(shape, value, dtype=self.base.dtype)
 
 
+class DeviceDescriptor:
+    """A tiled descriptor that the kernel itself makes, in memory that it takes from the driver."""
+
+    def create(self, pointer, block, sizes, strides, nan_fill, memory, where):
+        """Lists are innermost first, strides in bytes and without the innermost, as in the tensor map."""
+        self.arguments = pointer, block[::-1], sizes[::-1], strides[::-1], nan_fill, memory, where
+
+    def descriptor(self, dtype):
+        pointer, block, sizes, strides, nan_fill, memory, where = self.arguments
+        size = torch.empty(0, dtype=dtype).element_size()
+        steps = [stride // size for stride in strides] + [1]
+        last = sum((extent - 1) * step for extent, step in zip(sizes, steps))
+        start, raw = memory.find(pointer, pointer + (last + 1) * size, where, "a descriptor")
+        base = raw[pointer - start:(raw.numel() - (pointer - start)) // size * size + pointer - start].view(dtype)
+        host = HostFields(base, sizes, steps, "nan" if nan_fill else "zero")
+        return Descriptor(host, block, where)
+
+
+class HostFields:
+    round_f32_to_tf32 = False
+
+    def __init__(self, base, shape, strides, padding):
+        self.base, self.shape, self.strides, self.padding = base, shape, strides, padding
+
+
 def box(descriptor, coordinates):
     """Per dimension, the slice of the tensor and that of the block in which the two overlap; None if they do not."""
     source, target = [], []
@@ -91,14 +116,21 @@ def prepare(descriptor, coordinates, offsets, shape, what):
     return tiled
 
 
-def prepare_store(descriptor, coordinates, shape, what):
+_COMBINE: dict = {
+    "add": torch.add, "min": torch.minimum, "max": torch.maximum, "and": torch.bitwise_and, "or": torch.bitwise_or,
+    "xor": torch.bitwise_xor
+}
+
+
+def prepare_store(descriptor, coordinates, shape, what, combine=None):
     if descriptor.im2col:
         raise SimulationError(f"{what}: a store through an im2col descriptor")
 
     def put(data):
         place = box(descriptor, coordinates)
         if place is not None:
-            descriptor.view[place[0]] = data.reshape(descriptor.block_shape)[place[1]]
+            data = data.reshape(descriptor.block_shape)[place[1]]
+            descriptor.view[place[0]] = _COMBINE[combine](descriptor.view[place[0]], data) if combine else data
 
     return put
 

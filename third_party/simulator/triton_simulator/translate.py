@@ -14,6 +14,7 @@ from . import functions
 from .errors import NotSimulated
 from .lowering import lower
 from .parser import Parser, find, top_level_split
+from .tma import DeviceDescriptor
 
 TRITON = os.path.dirname(triton.__file__)  # frames of Triton's own helpers are left out of messages
 
@@ -65,11 +66,22 @@ class Program:
         self.sites: list[str] = []
         self.outermost: list[str] = []
         self.constants: list = []
+        self.translated: dict[str, str] = {}
+        self.helpers: list[str] = []
         source = Translator(self).kernel()
-        self.source = source
-        namespace = {"constants": self.constants, "torch": torch, **functions.__dict__}
+        source = self.source = "\n".join([*self.helpers, source])
+        namespace = {
+            "constants": self.constants, "torch": torch, "DeviceDescriptor": DeviceDescriptor, **functions.__dict__
+        }
         exec(compile(source, f"<translated {self.kernel.name}>", "exec"), namespace)
         self.make = namespace["make"]
+
+    def function(self, callee):
+        """The Python name of a function that the kernel calls, translated on its first call."""
+        if callee not in self.translated:
+            self.translated[callee] = f"function_{len(self.translated)}"
+            self.helpers.append(Translator(self).function(self.parser.functions[callee], self.translated[callee]))
+        return self.translated[callee]
 
 
 class Translator:
@@ -88,6 +100,17 @@ class Translator:
                 self.emit("yield None")
                 self.region(self.program.kernel.region, names)
             self.emit("return code")
+        return "\n".join(self.lines) + "\n"
+
+    def function(self, function, name):
+        names: dict[str, str] = {}
+        parameters = [self.name(names, argument) for argument, _ in function.arguments]
+        self.emit(f"def {name}({', '.join(['cta', 'me', *parameters])}):")
+        with self:
+            self.emit("yield None")
+            *_, last = function.region.ops
+            self.region(function.region, names)
+            self.emit(f"return {', '.join(names[v] for v in last.operands)}")
         return "\n".join(self.lines) + "\n"
 
     # -- writing ------------------------------------------------------------------------------------------------------
@@ -443,6 +466,98 @@ class Translator:
         message = find(r'"((?:[^"\\]|\\.)*)"', op.text).group(1)
         self.emit(f"device_assert(cta.where({self.site(op)}), {names[op.operands[0]]}, {message!r})")
 
+    # -- functions, products, gathers -------------------------------------------------------------------------------
+
+    def op_tt_call(self, op, names):
+        callee = find(r"@([\w.$-]+)", op.text).group(1)
+        arguments = ", ".join(["cta", "me", *(names[v] for v in op.operands)])
+        results = ", ".join(self.name(names, r) for r in op.results)
+        self.emit(f"{results + ' = ' if results else ''}yield from {self.program.function(callee)}({arguments})")
+        if len(op.results) == 1:
+            names[op.results[0] + "#0"] = names[op.results[0]]
+
+    def op_tt_dot(self, op, names):
+        a, b, acc = (f"cta.value({names[v]}, {self.site(op)})" for v in op.operands[:3])
+        precision = find(r"inputPrecision = (\w+)", op.text).group(1) if "inputPrecision" in op.text else "ieee"
+        self.emit(f"{self.name(names, op.results[0])} = {acc} + cta.product({a}, {b}, {precision!r})")
+
+    def op_tt_gather(self, op, names):
+        value, index = (f"cta.value({names[v]}, {self.site(op)})" for v in op.operands)
+        axis = int(op.attributes["axis"].split()[0])
+        self.emit(f"{self.name(names, op.results[0])} = {value}.gather({axis}, {index}.long())")
+
+    def op_tt_histogram(self, op, names):
+        shape, element = shape_of(result_type(op.types))
+        arguments = ", ".join(names[v] for v in op.operands)
+        self.emit(
+            f"{self.name(names, op.results[0])} = histogram({shape[0]}, {self.constant(DTYPES[element])}, {arguments})")
+
+    def op_tt_clampf(self, op, names):
+        x, low, high = (names[v] for v in op.operands)
+        self.emit(
+            f"{self.name(names, op.results[0])} = clamp({x}, {low}, {high}, {'all' in op.text.rsplit('=', 1)[-1]})")
+
+    def op_ttg_local_gather(self, op, names):
+        view, index = (names[v] for v in op.operands)
+        axis = int(op.attributes["axis"].split()[0])
+        self.emit(
+            f"{self.name(names, op.results[0])} = cta.load(me, {view}, {self.site(op)}).gather({axis}, {index}.long())")
+
+    # -- cp.async ---------------------------------------------------------------------------------------------------
+
+    def op_ttg_async_copy_global_to_local(self, op, names):
+        pointers = names[op.operands[0]]
+        view = names[op.operands[1]]
+        mask = find(r"mask (%[\w.$#-]+)", op.text).group(1) if " mask " in op.text else None
+        other = find(r"other (%[\w.$#-]+)", op.text).group(1) if " other " in op.text else None
+        arguments = f"{names[mask] if mask else None}, {names[other] if other else None}"
+        self.emit(f"cta.copy(me, {pointers}, {view}, {arguments}, {self.site(op)})")
+        self.tokens(op, names)
+
+    def op_ttg_async_commit_group(self, op, names):
+        self.emit("me.commit()")
+        self.tokens(op, names)
+
+    def op_ttg_async_wait(self, op, names):
+        pendings = int((op.attributes.get("num") or op.attributes.get("num_outstanding", "0 : i32")).split()[0])
+        self.emit(f"yield from cta.wait_copies(me, {pendings}, {self.site(op)})")
+        self.tokens(op, names)
+
+    def tokens(self, op, names):
+        for token in op.results:
+            self.emit(f"{self.name(names, token)} = None")
+
+    # -- descriptors made on the device -----------------------------------------------------------------------------
+
+    def op_ttg_global_scratch_alloc(self, op, names):
+        self.emit(f"{self.name(names, op.results[0])} = DeviceDescriptor()")
+
+    def op_ttng_tensormap_create(self, op, names):
+        lists = re.findall(r"\[([^\]]*)\]", op.text)
+        box, sizes, strides, steps = ("[" + ", ".join(names[v]
+                                                      for v in re.findall(r"%[\w.$#-]+", text)) + "]"
+                                      for text in lists)
+        holder, pointer = (names[v] for v in op.operands[:2])
+        fill = op.attributes["fill_mode"].split()[0] != "0"
+        self.emit(
+            f"{holder}.create({pointer}, {box}, {sizes}, {strides}, {fill}, cta.memory, cta.where({self.site(op)}))")
+
+    def op_ttng_tensormap_fenceproxy_acquire(self, op, names):
+        pass
+
+    def op_ttng_reinterpret_tensor_descriptor(self, op, names):
+        _, element = shape_of(result_type(op.types))
+        self.emit(
+            f"{self.name(names, op.results[0])} = {names[op.operands[0]]}.descriptor({self.constant(DTYPES[element])})")
+
+    def op_ttng_async_tma_reduce(self, op, names):
+        kind = find(r"async_tma_reduce (\w+)", op.text).group(1)
+        descriptor, coordinates = find(r"(%[\w.$-]+)\[([^\]]*)\]", op.text).groups()
+        values = ", ".join(names[v] for v in re.findall(r"%[\w.$#-]+", coordinates))
+        self.emit(
+            f"cta.tma_store(me, {names[descriptor]}, [{values}], {names[op.operands[-1]]}, {self.site(op)}, {kind!r})")
+        self.emit("yield None")
+
     # -- global memory ------------------------------------------------------------------------------------------------
 
     def op_tt_addptr(self, op, names):
@@ -463,6 +578,12 @@ class Translator:
         self.emit(
             f"global_store(cta.memory, cta.where({self.site(op)}), {self.constant(dtype)}, {', '.join(operands)})")
 
+    def op_tt_atomic_cas(self, op, names):
+        dtype = DTYPES[shape_of(result_type(op.types))[1]]
+        pointers, expected, value = (names[v] for v in op.operands)
+        self.emit(f"{self.name(names, op.results[0])} = global_atomic(cta.memory, cta.where({self.site(op)}), 'cas', "
+                  f"{self.constant(dtype)}, {pointers}, {value}, None, {expected})")
+
     def op_tt_atomic_rmw(self, op, names):
         kind = find(r"tt\.atomic_rmw (\w+)", op.text).group(1)
         dtype = DTYPES[shape_of(result_type(op.types))[1]]
@@ -474,10 +595,29 @@ class Translator:
     def op_tt_reduce(self, op, names):
         """Reduce by folding along the axis with the region's own operations."""
         axis = int(op.attributes["axis"].split()[0])
+        function = self.combiner(op.regions[0])
+        results = ", ".join(self.name(names, r) for r in op.results)
+        operands = ", ".join(f"cta.value({names[v]}, {self.site(op)})" for v in op.operands)
+        self.emit(f"{results}{',' if len(op.results) == 1 else ''} = fold({function}, {axis}, [{operands}])")
+        if len(op.results) == 1:
+            names[op.results[0] + "#0"] = names[op.results[0]]
+
+    def op_tt_scan(self, op, names):
+        """Scan along the axis with the region's own operations."""
+        axis = int(op.attributes["axis"].split()[0])
+        function = self.combiner(op.regions[0])
+        operands = ", ".join(f"cta.value({names[v]}, {self.site(op)})" for v in op.operands)
+        results = ", ".join(self.name(names, r) for r in op.results)
+        reverse = op.attributes.get("reverse") == "true"
+        self.emit(f"{results}{',' if len(op.results) == 1 else ''} = scan({function}, {axis}, {reverse}, [{operands}])")
+        if len(op.results) == 1:
+            names[op.results[0] + "#0"] = names[op.results[0]]
+
+    def combiner(self, region):
+        """A function that does what the region does, on slices."""
         self.count += 1
         function = f"r{self.count}"
         inner: dict[str, str] = {}
-        region = op.regions[0]
         parameters = [self.name(inner, name) for name, _ in region.arguments]
         self.emit(f"def {function}({', '.join(parameters)}):")
         with self:
@@ -485,11 +625,7 @@ class Translator:
             for element in body:
                 self.op_elementwise(element, inner)
             self.emit(f"return ({', '.join(inner[v] for v in last.operands)},)")
-        results = ", ".join(self.name(names, r) for r in op.results)
-        operands = ", ".join(f"cta.value({names[v]}, {self.site(op)})" for v in op.operands)
-        self.emit(f"{results}{',' if len(op.results) == 1 else ''} = fold({function}, {axis}, [{operands}])")
-        if len(op.results) == 1:
-            names[op.results[0] + "#0"] = names[op.results[0]]
+        return function
 
     def op_elementwise(self, op, names):
         """An operation of a reduction's region, written for scalars and run on slices."""
