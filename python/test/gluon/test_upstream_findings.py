@@ -71,3 +71,23 @@ def test_an_mma_without_barriers_does_not_wait():
     ptx = compiled(mma_kernel, {"a_desc": desc(128), "b_desc": desc(64), "y_desc": desc(128)}, arch=100)["ptx"]
     assert "tcgen05.mma" in ptx and "tcgen05.ld" in ptx
     assert "tcgen05.commit" not in ptx
+
+
+@gluon.jit
+def store_index(x, i: gl.constexpr):
+    gl.store(x + i, i)
+
+
+@gluon.jit
+def registers_kernel(x, COUNT: gl.constexpr):
+    gl.warp_specialize([(store_index, (x, gl.constexpr(0))), (store_index, (x, gl.constexpr(1))),
+                        (store_index, (x, gl.constexpr(2))), (store_index, (x, gl.constexpr(3)))], [4, 4, 4],
+                       [COUNT, COUNT, COUNT])
+
+
+@pytest.mark.parametrize("count, granted", [(64, True), (168, False)])
+def test_register_requests_that_do_not_fit_are_dropped(count, granted):
+    signature = {"x": "*i32", "COUNT": "constexpr"}
+    source = GluonASTSource(registers_kernel, signature, {"COUNT": count})
+    ptx = triton.compile(source, target=GPUTarget("cuda", 90, 32)).asm["ptx"]
+    assert ("setmaxnreg" in ptx) == granted

@@ -163,7 +163,6 @@ class Translator:
         if method is not None:
             method(op, names)
             return
-        site = None
         operands = [names[value] for value in op.operands]
         scalar = functions.SCALAR.get(op.name)
         kind = result_type(op.types)
@@ -180,18 +179,12 @@ class Translator:
             for result in op.results:
                 self.name(names, result)
             return
-        arguments = [
-            f"cta.value({operand}, {self.site(op)})" if self.may_be_in_flight(op) else operand for operand in operands
-        ]
+        site = self.site(op)
+        arguments = [f"cta.value({operand}, {site})" for operand in operands]
         dtype = DTYPES.get(element)
         arguments.append(self.constant((shape, dtype, op.attributes)))
         results = ", ".join(self.name(names, result) for result in op.results) or "_"
         self.emit(f"{results} = {function}({', '.join(arguments)})")
-
-    @staticmethod
-    def may_be_in_flight(op):
-        return "f32" in op.types and "mma" in op.types or op.name in ("tt.reshape", "ttg.convert_layout",
-                                                                      "arith.truncf")
 
     # -- control flow -------------------------------------------------------------------------------------------------
 
