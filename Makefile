@@ -19,14 +19,14 @@ endif
 TUTORIAL := python/tutorials/gluon/13-conv-im2col.py
 REQUIREMENTS := python/requirements.txt python/test-requirements.txt
 SIMULATOR := third_party/simulator
-SOURCES := python docs $(SIMULATOR)
+SOURCES := python docs $(SIMULATOR) test bin
 # Without a GPU the tutorial runs on the simulator, which reports what the kernels did.
 RUN := $(shell command -v nvidia-smi >/dev/null 2>&1 || echo -m triton_simulator --counts)
 
 .PHONY: help
 help:
 	@sed -n '1,/^$$/s/^# //p' Makefile
-	@echo "other targets: venv test-gluon test-tutorial test-simulator test-bench lint format figures bench clean"
+	@echo "other targets: venv test-lit test-gluon test-tutorial test-simulator test-bench lint format figures bench clean"
 
 # Triton comes last and alone: torch depends on a Triton of its own, if on any. The simulator is a plugin that Triton finds.
 $(VENV)/ready: $(REQUIREMENTS) $(SIMULATOR)/pyproject.toml Makefile
@@ -46,7 +46,7 @@ tutorial: $(READY)
 
 # On a GPU, or where there is none on a simulated sm_90; then on a simulated sm_100 in any case.
 .PHONY: test test-gluon test-tutorial test-bench test-simulator
-test: lint test-simulator test-bench test-gluon test-tutorial
+test: lint test-lit test-simulator test-bench test-gluon test-tutorial
 
 test-gluon: $(READY)
 	$(PYTHON) -m pytest python/test/gluon
@@ -58,6 +58,17 @@ test-tutorial: $(READY)
 
 test-bench: $(READY)
 	$(PYTHON) -m pytest python/triton_conv/bench docs/gluon
+
+# The lit tests by CMake's target, as in Triton's build; then what proves them, and the tools that run them.
+.PHONY: test-lit run-lit
+test-lit: $(READY)
+	cmake -S . -B build $(if $(READY),,-DPYTHON=$(PYTHON)) >/dev/null
+	$(if $(filter $(PINNED),$(TRITON)),cmake --build build --target check-triton-lit-tests,$(MAKE) run-lit)
+	$(PYTHON) test/mutation_check.py
+	$(PYTHON) -m pytest test/test_tools.py
+
+run-lit: $(READY)
+	$(PYTHON) -c "import lit.main; lit.main.main()" -v test
 
 test-simulator: $(READY)
 	$(PYTHON) -m pytest $(SIMULATOR)/tests

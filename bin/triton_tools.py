@@ -36,7 +36,10 @@ class Pass:
                 if name not in DEFAULTS:
                     raise UsageError(f"{self.name} needs {name}=...")
                 values = {**values, name: DEFAULTS[name]}
-            arguments.append(kind(values[name]))
+            try:
+                arguments.append(kind(values[name]))
+            except ValueError:
+                raise UsageError(f"{self.name}: {name}={values[name]} is not a number") from None
         for name in values:
             if name not in dict(self.options) and self.fixed.get(name) != values[name]:
                 known = [option for option, _ in self.options]
@@ -53,12 +56,16 @@ def _bool(text):
 
 # As the definitions of Triton's passes give them.
 DEFAULTS = {
-    "compute-capability": "80", "ptx-version": "80", "num-stages": "3", "num-warps": "4", "threads-per-warp": "32", "num-ctas":
-    "1", "dump-intermediate-steps": "false", "hoist-layout-conversion": "true", "emu-tf32": "false", "instrumented": "false",
-    "post-pipeline": "false", "homomorphic-casts": "false", "minimum-size": "0", "enable-concurrency-sanitizer": "false", "disable-remat-splitting": "false"
+    "compute-capability": "80", "ptx-version": "80", "num-stages": "3", "num-warps": "4", "threads-per-warp": "32",
+    "num-ctas": "1", "dump-intermediate-steps": "false", "hoist-layout-conversion": "true", "emu-tf32": "false",
+    "instrumented": "false", "post-pipeline": "false", "homomorphic-casts": "false", "minimum-size": "0",
+    "enable-concurrency-sanitizer": "false", "disable-remat-splitting": "false"
 }
 
-KINDS = {"int": (int, lambda i: 71 + i), "typing.SupportsInt": (int, lambda i: 71 + i), "bool": (_bool, lambda i: True), "str": (str, lambda i: f"cuda:9{i}")}
+KINDS = {
+    "int": (int, lambda i: 71 + i), "typing.SupportsInt": (int, lambda i: 71 + i), "bool": (_bool, lambda i: True),
+    "str": (str, lambda i: f"cuda:9{i}")
+}
 
 
 def _options(text):
@@ -73,7 +80,10 @@ def pass_table():
     groups = [getattr(top, name) for top in (passes, nvidia.passes) for name in dir(top) if not name.startswith("_")]
     for group in groups:
         for function in (getattr(group, name) for name in dir(group) if name.startswith("add_")):
-            kinds = [KINDS[kind] for kind in re.findall(r"arg\d+: (int|bool|str|typing.SupportsInt)\b", function.__doc__ or "")]
+            kinds = [
+                KINDS[kind]
+                for kind in re.findall(r"arg\d+: (int|bool|str|typing.SupportsInt)\b", function.__doc__ or "")
+            ]
             probes = [value(i) for i, (_, value) in enumerate(kinds)]
             manager = ir.pass_manager(context)
             function(manager, *probes)
@@ -86,7 +96,8 @@ def pass_table():
             if None in names:
                 continue
             fixed = {name: value for name, value in printed.items() if name not in names}
-            table.setdefault(match.group(1), Pass(match.group(1), function, [(n, k) for n, (k, _) in zip(names, kinds)], fixed))
+            table.setdefault(match.group(1),
+                             Pass(match.group(1), function, [(n, k) for n, (k, _) in zip(names, kinds)], fixed))
     return table
 
 
@@ -117,8 +128,9 @@ def captured_stderr():
             text.append(file.read().decode(errors="replace"))
 
 
-_PLACE = re.compile(r'^(?:loc\((?:"[^"]*"\()?"(?P<file>[^"]*)":(?P<line>\d+):(?P<column>\d+)\)*|'
-                    r"(?P<file2>[^\s:]+):(?P<line2>\d+):(?P<column2>\d+)): (?P<kind>error|warning|remark|note): (?P<text>.*)$")
+_PLACE = re.compile(
+    r'^(?:loc\((?:"[^"]*"\()?"(?P<file>[^"]*)":(?P<line>\d+):(?P<column>\d+)\)*|'
+    r"(?P<file2>[^\s:]+):(?P<line2>\d+):(?P<column2>\d+)): (?P<kind>error|warning|remark|note): (?P<text>.*)$")
 _NO_PLACE = re.compile(r"^(?:<unknown>:0|loc\(unknown\)): (?P<kind>error|warning|remark|note): (?P<text>.*)$")
 
 

@@ -1,0 +1,111 @@
+"""The stand-ins of bin on the command line: options, exit codes, diagnostics."""
+
+import os
+import pathlib
+import subprocess
+import sys
+
+import pytest
+
+BIN = pathlib.Path(__file__).parents[1] / "bin"
+
+MODULE = """
+#blocked = #ttg.blocked<{sizePerThread = [1], threadsPerWarp = [32], warpsPerCTA = [4], order = [0]}>
+module attributes {"ttg.num-ctas" = 1 : i32, "ttg.num-warps" = 4 : i32, ttg.target = "cuda:90", "ttg.threads-per-warp" = 32 : i32} {
+  tt.func public @twice(%x: i32) -> i32 {
+    %a = arith.addi %x, %x : i32
+    %b = arith.addi %x, %x : i32
+    %c = arith.muli %a, %b : i32
+    tt.return %c : i32
+  }
+}
+"""
+INVALID = 'tt.func @f(%x: i32) -> i32 {\n  %a = arith.addi %x, %y : i32\n  tt.return %a : i32\n}\n'
+
+
+def run(tool, *arguments, text=""):
+    environment = {**os.environ, "TRITON_DEFAULT_FP_FUSION": "1"}
+    return subprocess.run([sys.executable, str(BIN / tool), *arguments], input=text, capture_output=True, text=True,
+                          env=environment)
+
+
+def test_help_lists_the_passes_with_their_options():
+    result = run("triton-opt", "--help")
+    assert result.returncode == 0
+    assert "\n  --convert-triton-gpu-to-llvm  compute-capability  ptx-version" in result.stdout
+    assert "\n  --cse\n" in result.stdout and "\n  --inline\n" in result.stdout
+
+
+@pytest.mark.parametrize("flags", [["--cse"], ["-cse"], ["-", "-cse"]])
+def test_a_pass_runs_on_stdin(flags):
+    result = run("triton-opt", *flags, text=MODULE)
+    assert result.returncode == 0, result.stderr
+    assert result.stdout.count("arith.addi") == 1 and "loc(" not in result.stdout
+
+
+def test_debug_info_and_output_file(tmp_path):
+    result = run("triton-opt", "--mlir-print-debuginfo", "-o", str(tmp_path / "out.mlir"), text=MODULE)
+    assert result.returncode == 0 and "arith" not in result.stdout
+    assert (tmp_path / "out.mlir").read_text().count("loc(") > 3
+
+
+@pytest.mark.parametrize("flags, message", [
+    (["--no-such-pass"], "unknown command line argument '--no-such-pass'"),
+    (["--cse=fast=true"], "cse takes no option fast=true; it takes none"),
+    (["--tritongpu-pipeline=num-stages=many"], "num-stages=many"),
+    (["--mlir-print-local-scope"], "not supported"),
+    (["a.mlir", "b.mlir"], "too many inputs: a.mlir and b.mlir"),
+    (["no/such/file.mlir"], "no/such/file.mlir"),
+])
+def test_wrong_words(flags, message):
+    result = run("triton-opt", *flags, text=MODULE)
+    assert result.returncode == 1 and message in result.stderr
+    assert "Traceback" not in result.stderr
+
+
+def test_diagnostics_on_stderr():
+    result = run("triton-opt", text=INVALID)
+    assert result.returncode == 1 and result.stdout.strip() == ""
+    assert "<stdin>:2:23: error: use of undeclared SSA value name" in result.stderr
+
+
+def test_split_input_and_verify_diagnostics():
+    good = INVALID.replace("  %a", "  // expected-error @+1 {{use of undeclared}}\n  %a")
+    pieces = MODULE + "// -----\n" + good
+    assert run("triton-opt", "-split-input-file", "-verify-diagnostics", text=pieces).returncode == 0
+    missing = run("triton-opt", "-split-input-file", "-verify-diagnostics", text=MODULE + "// -----\n" + INVALID)
+    assert missing.returncode == 1 and "unexpected error: use of undeclared SSA value name" in missing.stderr
+    never = run("triton-opt", "-verify-diagnostics", text=MODULE.replace("    %a",
+                                                                         "    // expected-error @below {{no}}\n    %a"))
+    assert never.returncode == 1 and 'expected error "no" was not produced' in never.stderr
+    regular = good.replace("expected-error @+1 {{use of undeclared}}",
+                           "expected-error-re @+1 {{use of {{[a-z]+}} SSA}}")
+    assert run("triton-opt", "-verify-diagnostics", text=regular).returncode == 0
+
+
+def test_from_ttgir_to_ptx():
+    lowered = run("triton-opt", "--allocate-shared-memory-nv=compute-capability=90 ptx-version=83",
+                  "--convert-triton-gpu-to-llvm=compute-capability=90 ptx-version=83", "--convert-nv-gpu-to-llvm",
+                  "--reconcile-unrealized-casts", text=MODULE.replace("-> i32 ",
+                                                                      "").replace("tt.return %c : i32", "tt.return"))
+    assert lowered.returncode == 0, lowered.stderr
+    translated = run("mlir-translate", "--mlir-to-llvmir", text=lowered.stdout)
+    assert "define" in translated.stdout and "@twice" in translated.stdout
+    optimized = run("opt", "-O3", "-S", text=translated.stdout)
+    assert "@twice" in optimized.stdout and " mul " not in optimized.stdout
+    ptx = run("llc", "-mtriple=nvptx64-nvidia-cuda", "-mcpu=sm_90a", "-mattr=+ptx83", text=optimized.stdout)
+    assert ".visible .entry twice(" in ptx.stdout and ".target sm_90a" in ptx.stdout
+
+
+@pytest.mark.parametrize("tool, flags, message", [
+    ("mlir-translate", [], "say what to translate"),
+    ("mlir-translate", ["--mlir-to-cpp"], "unknown command line argument '--mlir-to-cpp'"),
+    ("opt", ["-passes=gvn"], "unknown command line argument '-passes=gvn'"),
+    ("opt", ["-O3"], "not what this folder's mlir-translate printed"),
+    ("llc", ["-mtriple=x86_64"], "for nvptx64-nvidia-cuda only"),
+    ("llc", ["--stop-after=isel"], "unknown command line argument"),
+])
+def test_other_tools_say_what_they_cannot_do(tool, flags, message):
+    result = run(tool, *flags, text="define void @f() { ret void }\n")
+    assert result.returncode == 1 and message in result.stderr
+    assert "Traceback" not in result.stderr
