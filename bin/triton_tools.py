@@ -184,3 +184,102 @@ def parse_module(text, context):
         file.write(text)
         file.flush()
         return ir.parse_mlir_module(file.name, context)
+
+
+# -- what the installed libraries have no setting for -----------------------------------------------------------------
+
+
+class StandIns:
+    """Operations of no dialect, as calls of private functions while the passes run.
+
+    The libraries refuse an operation that no dialect knows. ``"op"(%x) {a} : (T) -> U`` becomes ``tt.call @stand_in(%x) {a} : (T) -> U``,
+    which passes treat alike: they know nothing about it. Line numbers stay, since declarations go to the end of a module.
+    """
+
+    _GENERIC = re.compile(r'"([\w.$-]+)"\((%[^()]*|)\)( *\{[^{}]*\})? *: *\(')
+
+    def __init__(self, context):
+        self.names, self.context = {}, context
+
+    def put(self, text):
+        lines, declarations = text.split("\n"), []
+        for number, line in enumerate(lines):
+            match = self._GENERIC.search(line)
+            if match is None or self.is_registered(match.group(1)) or line.rstrip().endswith("({"):
+                continue
+            types, rest = _balanced(line, match.end() - 1)
+            arrow = re.match(r" *-> *", rest)
+            if arrow is None:
+                continue
+            results, tail = _balanced(rest, arrow.end()) if rest[arrow.end():arrow.end() +
+                                                                 1] == "(" else _one_type(rest[arrow.end():])
+            symbol = f"__unregistered_{len(self.names)}"
+            self.names[symbol] = match.group(1)
+            lines[number] = (
+                f"{line[:match.start()]}tt.call @{symbol}({match.group(2)}){match.group(3) or ''} : {types} -> "
+                f"{results}{tail}")
+            declarations.append(f"tt.func private @{symbol}{types}" + ("" if results == "()" else f" -> {results}"))
+        if not declarations:
+            return text
+        text = "\n".join(lines)
+        if re.search(r"^ *module\b", text, re.MULTILINE):
+            end = text.rindex("}")
+            return text[:end] + " ".join(declarations) + " " + text[end:]
+        return text + " ".join(declarations)
+
+    def take(self, text):
+        lines = []
+        for line in text.split("\n"):
+            if re.match(r" *tt\.func private @__unregistered_\d+\(", line):
+                continue
+            lines.append(re.sub(r"tt\.call @(__unregistered_\d+)\(", lambda m: f'"{self.names[m.group(1)]}"(', line))
+        return "\n".join(lines)
+
+    @staticmethod
+    def is_registered(name):
+        dialect = name.partition(".")[0]
+        return "." in name and dialect in DIALECTS
+
+
+DIALECTS = ("tt", "ttg", "ttng", "nvws", "gluon", "tti", "nvg", "nvgpu", "arith", "math", "scf", "cf", "ub", "gpu",
+            "llvm", "nvvm", "builtin", "index", "func", "amdg", "amdgpu", "rocdl", "proton")
+
+
+def _balanced(text, start):
+    """The parenthesized text that begins at ``start``, and what follows it."""
+    depth = 0
+    for index in range(start, len(text)):
+        if text.startswith("->", index) or text[index - 1:index + 1] == "->":
+            continue
+        depth += (text[index] in "(<[{") - (text[index] in ")>]}")
+        if depth == 0:
+            return text[start:index + 1], text[index + 1:]
+    return text[start:], ""
+
+
+def _one_type(text):
+    """A type that stands without parentheses, and what follows it."""
+    depth = 0
+    for index, character in enumerate(text):
+        depth += (character in "(<[{") - (character in ")>]}")
+        if depth == 0 and character in " ,":
+            return text[:index], text[index:]
+    return text, ""
+
+
+def without_aliases(text):
+    """A printed module with the values of its attribute aliases in place of their names."""
+    aliases, body = {}, []
+    for line in text.split("\n"):
+        match = re.match(r"(#\w+) = (.*)$", line)
+        if match:
+            aliases[match.group(1)] = match.group(2)
+        else:
+            body.append(line)
+    text = "\n".join(body)
+    for _ in range(len(aliases) + 1):
+        replaced = re.sub(r"#\w+\b(?![.<])", lambda m: aliases.get(m.group(0), m.group(0)), text)
+        if replaced == text:
+            break
+        text = replaced
+    return text

@@ -53,7 +53,6 @@ def test_debug_info_and_output_file(tmp_path):
     (["--no-such-pass"], "unknown command line argument '--no-such-pass'"),
     (["--cse=fast=true"], "cse takes no option fast=true; it takes none"),
     (["--tritongpu-pipeline=num-stages=many"], "num-stages=many"),
-    (["--mlir-print-local-scope"], "not supported"),
     (["a.mlir", "b.mlir"], "too many inputs: a.mlir and b.mlir"),
     (["no/such/file.mlir"], "no/such/file.mlir"),
 ])
@@ -81,6 +80,39 @@ def test_split_input_and_verify_diagnostics():
     regular = good.replace("expected-error @+1 {{use of undeclared}}",
                            "expected-error-re @+1 {{use of {{[a-z]+}} SSA}}")
     assert run("triton-opt", "-verify-diagnostics", text=regular).returncode == 0
+
+
+UNREGISTERED = """
+#blocked = #ttg.blocked<{sizePerThread = [1], threadsPerWarp = [32], warpsPerCTA = [4], order = [0]}>
+module attributes {"ttg.num-ctas" = 1 : i32, "ttg.num-warps" = 4 : i32, ttg.target = "cuda:90", "ttg.threads-per-warp" = 32 : i32} {
+  tt.func public @f(%n: i32) {
+    %a = "producer"() {tt.latency = 2 : i32} : () -> tensor<128xf32, #blocked>
+    %b = arith.addf %a, %a : tensor<128xf32, #blocked>
+    %c = arith.addf %a, %a : tensor<128xf32, #blocked>
+    %d:2 = "two.results"(%b, %n) : (tensor<128xf32, #blocked>, i32) -> (i32, tensor<128xf32, #blocked>)
+    "use"(%c, %d#0, %d#1) : (tensor<128xf32, #blocked>, i32, tensor<128xf32, #blocked>) -> ()
+    tt.return
+  }
+}
+"""
+
+
+def test_unregistered_operations_pass_through():
+    refused = run("triton-opt", "--cse", text=UNREGISTERED)
+    assert refused.returncode == 1
+    result = run("triton-opt", "--allow-unregistered-dialect", "--cse", text=UNREGISTERED)
+    assert result.returncode == 0, result.stderr
+    assert '= "producer"() {tt.latency = 2 : i32} : () -> tensor<128xf32, #blocked>' in result.stdout
+    assert '"two.results"(%1, %arg0) : (tensor<128xf32, #blocked>, i32) -> (i32, tensor<128xf32, #blocked>)' in result.stdout
+    assert '"use"(%1, %2#0, %2#1) :' in result.stdout  # the two sums have become one
+    assert "__unregistered" not in result.stdout and "private" not in result.stdout
+
+
+def test_local_scope():
+    result = run("triton-opt", "--mlir-print-local-scope", "-allow-unregistered-dialect", text=UNREGISTERED)
+    assert result.returncode == 0, result.stderr
+    assert "#blocked" not in result.stdout
+    assert "tensor<128xf32, #ttg.blocked<{sizePerThread = [1], threadsPerWarp = [32], warpsPerCTA = [4], order = [0]}>>" in result.stdout
 
 
 def test_from_ttgir_to_ptx():
