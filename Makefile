@@ -23,6 +23,8 @@ SOURCES := python docs $(SIMULATOR) test bin
 # Without a GPU the tutorial runs on the simulator, which reports what the kernels did.
 RUN := $(shell command -v nvidia-smi >/dev/null 2>&1 || echo -m triton_simulator --counts)
 
+HAS_CMAKE := $(shell command -v cmake >/dev/null 2>&1 && echo yes)
+
 .PHONY: help
 help:
 	@sed -n '1,/^$$/s/^# //p' Makefile
@@ -59,11 +61,15 @@ test-tutorial: $(READY)
 test-bench: $(READY)
 	$(PYTHON) -m pytest python/triton_conv/bench docs/gluon
 
-# The lit tests by CMake's target, as in Triton's build; then what proves them, and the tools that run them.
+# The lit tests by CMake's target, as in Triton's build, where there is CMake; then what proves them, and the tools that run them.
 .PHONY: test-lit run-lit
 test-lit: $(READY)
+ifeq ($(TRITON)$(HAS_CMAKE),$(PINNED)yes)
 	cmake -S . -B build $(if $(READY),,-DPYTHON=$(PYTHON)) >/dev/null
-	$(if $(filter $(PINNED),$(TRITON)),cmake --build build --target check-triton-lit-tests,$(MAKE) run-lit)
+	cmake --build build --target check-triton-lit-tests
+else
+	$(MAKE) run-lit
+endif
 	$(PYTHON) test/mutation_check.py
 	$(PYTHON) -m pytest test/test_tools.py
 

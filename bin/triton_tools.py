@@ -12,7 +12,12 @@ import sys
 import tempfile
 import zlib
 
-from triton._C.libtriton import ir, nvidia, passes
+try:
+    from triton._C.libtriton import ir, nvidia, passes
+except ModuleNotFoundError:
+    sys.exit(
+        f"{os.path.basename(sys.argv[0])}: no Triton is installed for {sys.executable}; put its environment first on PATH"
+    )
 
 
 class UsageError(Exception):

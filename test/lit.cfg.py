@@ -10,8 +10,9 @@ import triton
 config.name = "TRITON"  # noqa: F821
 config.test_format = lit.formats.ShTest(False)  # noqa: F821
 config.suffixes = [".mlir"]  # noqa: F821
-# Triton 3.8 puts the mask of a multicast before the im2col offsets, which PTX does not allow.
-config.excludes = ["tma_im2col_multicast_to_llvm.mlir"] if triton.__version__.startswith("3.8.") else []  # noqa: F821
+# Triton 3.8 has no cache policies, and puts the mask of a multicast before the im2col offsets, which PTX does not allow.
+if triton.__version__.startswith("3.8."):
+    config.excludes = ["tma_im2col_cache_policy.mlir", "tma_im2col_modifiers_to_llvm.mlir"]  # noqa: F821
 config.test_source_root = os.path.dirname(__file__)  # noqa: F821
 config.test_exec_root = os.path.join(  # noqa: F821
     getattr(config, "triton_obj_root", os.path.join(os.path.dirname(__file__), "..", "build")), "test")  # noqa: F821

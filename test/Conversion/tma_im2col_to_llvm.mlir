@@ -184,3 +184,81 @@ module attributes {"ttg.num-ctas" = 1 : i32, "ttg.num-warps" = 4 : i32, ttg.targ
     tt.return
   }
 }
+
+// -----
+
+// Two warps share four messages: two for each, one after the other, and the second pair 64 = 2 << 5 channels on.
+#shared = #ttg.nvmma_shared<{swizzlingByteWidth = 64, transposed = false, elementBitWidth = 16}>
+#bar = #ttg.swizzled_shared<{vec = 1, perPhase = 1, maxPhase = 1, order = [0]}>
+#smem = #ttg.shared_memory
+
+module attributes {"ttg.num-ctas" = 1 : i32, "ttg.num-warps" = 2 : i32, ttg.target = "cuda:90"} {
+  // CHECK-LABEL: llvm.func @four_messages_of_two_warps
+  // CHECK: %[[TWO_WARPS:.*]] = llvm.mlir.constant(64 : i32)
+  // CHECK-NEXT: llvm.icmp "ult" %{{.*}}, %[[TWO_WARPS]]
+  // CHECK: cp.async.bulk.tensor.4d.shared::cta.global.im2col.mbarrier::complete_tx::bytes
+  // CHECK: %[[NEXT:.*]] = llvm.mlir.constant(2 : i32)
+  // CHECK-NEXT: llvm.add %{{.*}}, %[[NEXT]] : i32
+  // CHECK: llvm.mlir.constant(5 : i32)
+  // CHECK: %[[C:.*]] = llvm.add %arg6, %{{.*}} : i32
+  // CHECK-COUNT-1: cp.async.bulk.tensor.4d.shared::cta.global.im2col.mbarrier::complete_tx::bytes
+  // CHECK-NOT: llvm.inline_asm
+  // CHECK: llvm.return
+  tt.func @four_messages_of_two_warps(%d: !ttng.tensordesc_im2col<64x128xf16, #shared>, %b: !ttg.memdesc<64x128xf16, #shared, #smem, mutable>, %m: !ttg.memdesc<1xi64, #bar, #smem, mutable>, %n: i32, %h: i32, %w: i32, %c: i32, %oh: i16, %ow: i16, %p: i1) {
+    ttng.async_tma_copy_global_to_local %d[%n, %h, %w, %c] offsets = [%oh, %ow] %b, %m, %p : !ttng.tensordesc_im2col<64x128xf16, #shared>, !ttg.memdesc<1xi64, #bar, #smem, mutable> -> !ttg.memdesc<64x128xf16, #shared, #smem, mutable>
+    tt.return
+  }
+}
+
+// -----
+
+// Two programs of a cluster take half of the channels each: the second one begins 32 = 1 << 5 further, for its own barrier.
+#shared = #ttg.nvmma_shared<{swizzlingByteWidth = 64, transposed = false, elementBitWidth = 16, CGALayout = [[0, 1]]}>
+#bar = #ttg.swizzled_shared<{vec = 1, perPhase = 1, maxPhase = 1, order = [0], CGALayout = [[1]]}>
+#smem = #ttg.shared_memory
+
+module attributes {"ttg.num-ctas" = 2 : i32, "ttg.num-warps" = 4 : i32, ttg.target = "cuda:90"} {
+  // CHECK-LABEL: llvm.func @halves_of_channels
+  // CHECK: nvg.cluster_id
+  // CHECK: llvm.mlir.constant(5 : i32)
+  // CHECK-NEXT: %[[HALF:.*]] = llvm.shl %{{.*}}, %{{.*}} : i32
+  // CHECK: %[[JOINED:.*]] = llvm.or disjoint %[[HALF]], %{{.*}} : i32
+  // CHECK-NEXT: %[[ON:.*]] = llvm.xor %{{.*}}, %[[JOINED]] : i32
+  // CHECK: %[[C:.*]] = llvm.add %arg6, %[[ON]] : i32
+  // CHECK-NEXT: %[[W:.*]] = llvm.add %arg5, %{{.*}} : i32
+  // CHECK: llvm.inline_asm {{.*}}cp.async.bulk.tensor.4d.shared::cta.global.im2col
+  // CHECK-SAME: %{{[0-9]+}}, %{{[0-9]+}}, %arg0, %[[C]], %[[W]], %arg4, %arg3, %{{[0-9]+}}, %arg8, %arg7 :
+  // CHECK-NOT: llvm.inline_asm
+  // CHECK: llvm.return
+  tt.func @halves_of_channels(%d: !ttng.tensordesc_im2col<64x64xf16, #shared>, %b: !ttg.memdesc<64x64xf16, #shared, #smem, mutable>, %m: !ttg.memdesc<2xi64, #bar, #smem, mutable>, %n: i32, %h: i32, %w: i32, %c: i32, %oh: i16, %ow: i16, %p: i1) {
+    ttng.async_tma_copy_global_to_local %d[%n, %h, %w, %c] offsets = [%oh, %ow] %b, %m, %p : !ttng.tensordesc_im2col<64x64xf16, #shared>, !ttg.memdesc<2xi64, #bar, #smem, mutable> -> !ttg.memdesc<64x64xf16, #shared, #smem, mutable>
+    tt.return
+  }
+}
+
+// -----
+
+// With half of the pixels each, the second program begins 32 = 1 << 5 further along w. The hardware goes on in the next row
+// after a row's last pixel, which a sum does not: docs/gluon/upstream-findings.md.
+#shared = #ttg.nvmma_shared<{swizzlingByteWidth = 64, transposed = false, elementBitWidth = 16, CGALayout = [[1, 0]]}>
+#bar = #ttg.swizzled_shared<{vec = 1, perPhase = 1, maxPhase = 1, order = [0], CGALayout = [[1]]}>
+#smem = #ttg.shared_memory
+
+module attributes {"ttg.num-ctas" = 2 : i32, "ttg.num-warps" = 4 : i32, ttg.target = "cuda:90"} {
+  // CHECK-LABEL: llvm.func @halves_of_pixels
+  // CHECK: nvg.cluster_id
+  // CHECK: llvm.mlir.constant(5 : i32)
+  // CHECK-NEXT: %[[HALF:.*]] = llvm.shl %{{.*}}, %{{.*}} : i32
+  // CHECK: %[[JOINED:.*]] = llvm.or disjoint %[[HALF]], %{{.*}} : i32
+  // CHECK-NEXT: %[[ON:.*]] = llvm.xor %{{.*}}, %[[JOINED]] : i32
+  // CHECK: %[[C:.*]] = llvm.add %arg6, %{{.*}} : i32
+  // CHECK-NEXT: %[[W:.*]] = llvm.add %arg5, %[[ON]] : i32
+  // CHECK: llvm.inline_asm {{.*}}cp.async.bulk.tensor.4d.shared::cta.global.im2col
+  // CHECK-SAME: %{{[0-9]+}}, %{{[0-9]+}}, %arg0, %[[C]], %[[W]], %arg4, %arg3, %{{[0-9]+}}, %arg8, %arg7 :
+  // CHECK-NOT: llvm.inline_asm
+  // CHECK: llvm.return
+  tt.func @halves_of_pixels(%d: !ttng.tensordesc_im2col<64x32xf16, #shared>, %b: !ttg.memdesc<64x32xf16, #shared, #smem, mutable>, %m: !ttg.memdesc<2xi64, #bar, #smem, mutable>, %n: i32, %h: i32, %w: i32, %c: i32, %oh: i16, %ow: i16, %p: i1) {
+    ttng.async_tma_copy_global_to_local %d[%n, %h, %w, %c] offsets = [%oh, %ow] %b, %m, %p : !ttng.tensordesc_im2col<64x32xf16, #shared>, !ttg.memdesc<2xi64, #bar, #smem, mutable> -> !ttg.memdesc<64x32xf16, #shared, #smem, mutable>
+    tt.return
+  }
+}
