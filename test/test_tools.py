@@ -141,3 +141,19 @@ def test_other_tools_say_what_they_cannot_do(tool, flags, message):
     result = run(tool, *flags, text="define void @f() { ret void }\n")
     assert result.returncode == 1 and message in result.stderr
     assert "Traceback" not in result.stderr
+
+
+def test_scratch_memory_of_two_kernels():
+    # docs/gluon/upstream-findings.md: the pass takes one kernel a module and crashes on two.
+    kernel = """
+  tt.func public @NAME() {
+    %0 = ttg.global_scratch_alloc {alignment = 128 : i32, nbytes = 128 : i32} : !tt.ptr<i8>
+    tt.return
+  }"""
+    head = 'module attributes {"ttg.num-ctas" = 1 : i32, "ttg.num-warps" = 4 : i32, ttg.target = "cuda:90"} {'
+    flag = "--tritongpu-global-scratch-memory-allocation"
+    one = run("triton-opt", flag, text=head + kernel.replace("NAME", "a") + "\n}\n")
+    assert one.returncode == 0 and "ttg.global_scratch_memory_size = 128" in one.stdout, one.stderr
+    two = run("triton-opt", flag, text=head + kernel.replace("NAME", "a") + kernel.replace("NAME", "b") + "\n}\n")
+    assert two.returncode == 1 and "A signal was caught" in two.stderr
+    assert "Traceback" not in two.stderr
