@@ -2,6 +2,7 @@
 
 import os
 import pathlib
+import re
 import subprocess
 import sys
 import time
@@ -16,6 +17,7 @@ from triton.experimental import gluon
 from triton.experimental.gluon import language as gl
 
 HERE = pathlib.Path(__file__).parent
+DOCS = HERE.parents[2] / "docs"
 SCRIPT = """
 import torch, triton
 import sys
@@ -30,8 +32,8 @@ print("ran on", target.backend, target.arch, sys.argv[1:])
 """
 
 
-def run_python(*arguments):
-    environment = {**os.environ, "TRITON_DEFAULT_FP_FUSION": "1"}
+def run_python(*arguments, **environment):
+    environment = {**os.environ, "TRITON_DEFAULT_FP_FUSION": "1", **environment}
     return subprocess.run([sys.executable, *arguments], capture_output=True, text=True, env=environment)
 
 
@@ -168,7 +170,16 @@ def test_an_unknown_operation_is_named_with_its_line():
             assembly_kernel[(1, )](x, y, num_warps=4)
 
 
-def test_a_step_costs_less_than_a_millisecond_beyond_its_product():
+@pytest.fixture
+def one_thread():
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(threads)
+
+
+def test_a_step_costs_less_than_a_millisecond_beyond_its_product(one_thread):
+    """In time of this process, so that whatever else the machine does is not counted."""
     a, b = torch.randn(128, 64).bfloat16(), torch.randn(128, 64).bfloat16()
     y = torch.zeros(128, 128).bfloat16()
     steps = 200
@@ -180,28 +191,41 @@ def test_a_step_costs_less_than_a_millisecond_beyond_its_product():
     arguments = descriptor(a, [128, 64]), descriptor(b, [128, 64]), descriptor(y, [128, 128])
 
     def seconds(count):
-        start = time.perf_counter()
+        start = time.process_time()
         kernels.pipelined_gemm[(1, 1)](*arguments, count, 3, num_warps=8)
-        return time.perf_counter() - start
+        return time.process_time() - start
 
     with simulator.activate("sm_90"):
         seconds(2)
         step = (min(seconds(steps) for _ in range(3)) - min(seconds(2) for _ in range(3))) / (steps - 2)
     left, right = torch.randn(128, 64).bfloat16(), torch.randn(128, 64).bfloat16()
-    start = time.perf_counter()
+    start = time.process_time()
     for _ in range(steps):
         left.float() @ right.float().T
-    product = (time.perf_counter() - start) / steps
+    product = (time.process_time() - start) / steps
     print(f"{step * 1e3:.3f} ms a step, {product * 1e3:.3f} ms of it the product")
     assert step - product < 1e-3
 
 
 def test_the_example_of_the_documentation():
-    docs = pathlib.Path(__file__).parents[3] / "docs"
-    example = docs / "examples" / "simulator_deadlock.py"
+    example = DOCS / "examples" / "simulator_deadlock.py"
     result = run_python(str(example))
     assert result.returncode == 1
     message = result.stderr[result.stderr.index("triton_simulator.errors.Deadlock"):].split("nanobind:")[0]
-    published = (docs / "simulator.rst").read_text()
+    published = (DOCS / "simulator.rst").read_text()
     for line in message.replace(f"{example.parent}/", "").strip().split("\n"):
         assert f"   {line}\n" in published, line
+
+
+def test_another_copy_of_a_kernel_in_the_cache(tmp_path):
+    """Triton's cache does not know files, so it serves one copy's TTGIR to another: messages must name the one that ran."""
+    example = DOCS / "examples" / "simulator_deadlock.py"
+    for name in ("one/kernel.py", "two/kernel.py", "two/renamed.py"):
+        path = tmp_path / name
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(example.read_text())
+        message = run_python(str(path), TRITON_CACHE_DIR=str(tmp_path / "cache")).stderr
+        message = message[message.index("triton_simulator.errors.Deadlock"):]
+        assert f"{path}:24" in message
+        assert set(re.findall(r"/\S+\.py", message)) == {str(path)}
+    assert len(list((tmp_path / "cache").rglob("*.ttgir"))) == 1

@@ -40,23 +40,24 @@ class Utils:
 
 class Launcher:
 
-    programs: dict = {}  # by the hash of a compiled kernel
+    programs: dict = {}  # by the hash of a compiled kernel and the file of its source
 
     def __init__(self, src, metadata):
         self.names = src.fn.arg_names
         self.metadata = metadata
+        self.path = src.fn.fn.__code__.co_filename
 
     def program(self):
         from triton.runtime.cache import get_cache_manager
 
         from .translate import Program
-        key = self.metadata.hash
+        key = self.metadata.hash, self.path
         if key not in self.programs:
-            path = get_cache_manager(key).get_file(f"{self.metadata.name}.ttgir")
+            path = get_cache_manager(key[0]).get_file(f"{self.metadata.name}.ttgir")
             if path is None:
                 raise SimulationError(f"the TTGIR of {self.metadata.name} is not in Triton's cache")
             with open(path) as file:
-                self.programs[key] = Program(file.read(), self.metadata.target.arch)
+                self.programs[key] = Program(file.read(), self.metadata.target.arch, self.path)
         return self.programs[key]
 
     def __call__(self, grid_x, grid_y, grid_z, stream, function, kernel_metadata, launch_metadata, enter, leave, *args):

@@ -33,6 +33,7 @@ class Function:
     arguments: list
     region: Region
     public: bool
+    location: str
 
 
 VALUE = r"%[\w.$-]+(?:#\d+)?"
@@ -182,7 +183,9 @@ class Parser:
             raise SyntaxError(f"cannot read the function {line[:200]}")
         arguments = self.arguments(line[match.end() - 1:])
         region = self.parse_block()
-        self.functions[match.group(2)] = Function(match.group(2), arguments, region, match.group(1) == "public")
+        _, location = strip_location(self.closing)
+        self.functions[match.group(2)] = Function(match.group(2), arguments, region,
+                                                  match.group(1) == "public", location)
 
     def arguments(self, text):
         """The (name, type) pairs in the parentheses that begin the text."""

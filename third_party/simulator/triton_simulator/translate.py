@@ -5,6 +5,7 @@ what it is), memory descriptors views of memory.py. Whatever acts on memory or b
 """
 
 import os
+import pathlib
 import re
 
 import torch
@@ -16,7 +17,7 @@ from .lowering import lower
 from .parser import Parser, find, top_level_split
 from .tma import DeviceDescriptor
 
-TRITON = os.path.dirname(triton.__file__)  # frames of Triton's own helpers are left out of messages
+TRITON = os.path.join(os.path.dirname(triton.__file__), "")  # frames of Triton's own helpers are left out of messages
 
 DTYPES = {
     "i1": torch.bool, "i8": torch.int8, "i16": torch.int16, "i32": torch.int32, "i64": torch.int64, "si8": torch.int8,
@@ -50,9 +51,13 @@ def result_type(types):
 
 
 class Program:
-    """A kernel, translated: ``make(cta, arguments)`` gives the code of its first partition."""
+    """A kernel, translated: ``make(cta, arguments)`` gives the code of its first partition.
 
-    def __init__(self, ttgir, capability):
+    ``path`` is where the kernel's source is. Triton's cache knows a kernel by its text, so TTGIR from there may name the place of
+    another copy of the same file.
+    """
+
+    def __init__(self, ttgir, capability, path=None):
         self.parser = Parser(lower(ttgir, capability))
         attributes = self.parser.module_attributes
         if int(attributes.get("ttg.num-ctas", "1 : i32").split()[0]) != 1:
@@ -62,6 +67,7 @@ class Program:
         self.tensor_columns = int(attributes.get("ttg.tensor_memory_size", "0 : i32").split()[0])
         public = [function for function in self.parser.functions.values() if function.public]
         self.kernel = public[0]
+        self.moved = self.move(path)
         self.arguments = self.kernel.arguments
         self.sites: list[str] = []
         self.outermost: list[str] = []
@@ -82,6 +88,26 @@ class Program:
             self.translated[callee] = f"function_{len(self.translated)}"
             self.helpers.append(Translator(self).function(self.parser.functions[callee], self.translated[callee]))
         return self.translated[callee]
+
+    def move(self, path):
+        """What the paths in the TTGIR begin with, and what they shall begin with."""
+        frames = self.parser.locations.frames(self.kernel.location)
+        if path is None or not frames:
+            return "", ""
+        old, new = pathlib.PurePath(frames[-1][0]).parts, pathlib.PurePath(path).parts
+        common = 0
+        while common < min(len(old), len(new)) - 1 and old[-common - 1] == new[-common - 1]:
+            common += 1
+        return tuple(str(pathlib.PurePath(*parts[:len(parts) - common])) for parts in (old, new))
+
+    def frames(self, location):
+        """The (file, line) of a location, innermost first, with the files where they are now."""
+        old, new = self.moved
+        found = []
+        for file, line in self.parser.locations.frames(location):
+            moved = new + file[len(old):] if file == old or file.startswith(old + os.sep) else file
+            found.append((moved if os.path.exists(moved) else file, line))
+        return found
 
 
 class Translator:
@@ -134,7 +160,7 @@ class Translator:
         return f"constants[{len(self.program.constants) - 1}]"
 
     def site(self, op):
-        frames = self.program.parser.locations.frames(op.location)
+        frames = self.program.frames(op.location)
         own = [frame for frame in frames if not frame[0].startswith(TRITON)] or frames
         text = ", called from ".join(f"{file}:{line}" for file, line in own[:3]) or "unknown line"
         self.program.sites.append(f"{op.name} at {text}")
