@@ -80,6 +80,10 @@ def test_split_input_and_verify_diagnostics():
     regular = good.replace("expected-error @+1 {{use of undeclared}}",
                            "expected-error-re @+1 {{use of {{[a-z]+}} SSA}}")
     assert run("triton-opt", "-verify-diagnostics", text=regular).returncode == 0
+    assert run("triton-opt", "-verify-diagnostics", text=INVALID).returncode == 1
+    assert run("triton-opt", "-verify-diagnostics=only-expected", text=INVALID).returncode == 0
+    wrong = run("triton-opt", "-verify-diagnostics=never", text=INVALID)
+    assert wrong.returncode == 1 and "=only-expected" in wrong.stderr and "Traceback" not in wrong.stderr
 
 
 UNREGISTERED = """
@@ -106,6 +110,15 @@ def test_unregistered_operations_pass_through():
     assert '"two.results"(%1, %arg0) : (tensor<128xf32, #blocked>, i32) -> (i32, tensor<128xf32, #blocked>)' in result.stdout
     assert '"use"(%1, %2#0, %2#1) :' in result.stdout  # the two sums have become one
     assert "__unregistered" not in result.stdout and "private" not in result.stdout
+
+
+def test_an_unregistered_operation_with_a_region_is_refused():
+    text = 'tt.func @f(%x: i32) {\n  "loop"(%x) ({\n    "end"() : () -> ()\n  }) : (i32) -> ()\n  tt.return\n}\n'
+    result = run("triton-opt", "-allow-unregistered-dialect", text=text)
+    assert result.returncode == 1
+    assert "<stdin>:2:" in result.stderr and "no regions here" in result.stderr
+    assert "please use -allow-unregistered-dialect" not in result.stderr
+    assert "please use -allow-unregistered-dialect" in run("triton-opt", text=text).stderr
 
 
 def test_local_scope():
