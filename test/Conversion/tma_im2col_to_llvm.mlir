@@ -145,6 +145,32 @@ module attributes {"ttg.num-ctas" = 1 : i32, "ttg.num-warps" = 8 : i32, ttg.targ
 
 // -----
 
+// A swizzle of 32 bytes takes 16 channels a message: four for 64, each 16 = 1 << 4 channels on, on the four warps.
+#shared = #ttg.nvmma_shared<{swizzlingByteWidth = 32, transposed = false, elementBitWidth = 16}>
+#bar = #ttg.swizzled_shared<{vec = 1, perPhase = 1, maxPhase = 1, order = [0]}>
+#smem = #ttg.shared_memory
+
+module attributes {"ttg.num-ctas" = 1 : i32, "ttg.num-warps" = 4 : i32, ttg.target = "cuda:90"} {
+  // CHECK-LABEL: llvm.func @messages_of_16_channels
+  // CHECK: %[[FOUR_WARPS:.*]] = llvm.mlir.constant(128 : i32)
+  // CHECK-NEXT: llvm.icmp "ult" %{{.*}}, %[[FOUR_WARPS]]
+  // CHECK: llvm.mlir.constant(10 : i32)
+  // CHECK-NEXT: llvm.shl
+  // CHECK: llvm.mlir.constant(4 : i32)
+  // CHECK-NEXT: %[[CHANNELS:.*]] = llvm.shl
+  // CHECK: %[[C:.*]] = llvm.add %arg6, %{{.*}} : i32
+  // CHECK: llvm.inline_asm {{.*}}cp.async.bulk.tensor.4d.shared::cta.global.im2col
+  // CHECK-SAME: %{{[0-9]+}}, %{{[0-9]+}}, %arg0, %[[C]],
+  // CHECK-NOT: llvm.inline_asm
+  // CHECK: llvm.return
+  tt.func @messages_of_16_channels(%d: !ttng.tensordesc_im2col<64x64xf16, #shared>, %b: !ttg.memdesc<64x64xf16, #shared, #smem, mutable>, %m: !ttg.memdesc<1xi64, #bar, #smem, mutable>, %n: i32, %h: i32, %w: i32, %c: i32, %oh: i16, %ow: i16, %p: i1) {
+    ttng.async_tma_copy_global_to_local %d[%n, %h, %w, %c] offsets = [%oh, %ow] %b, %m, %p : !ttng.tensordesc_im2col<64x64xf16, #shared>, !ttg.memdesc<1xi64, #bar, #smem, mutable> -> !ttg.memdesc<64x64xf16, #shared, #smem, mutable>
+    tt.return
+  }
+}
+
+// -----
+
 // Without a swizzle a message has up to 256 channels.
 #shared = #ttg.nvmma_shared<{swizzlingByteWidth = 0, transposed = false, elementBitWidth = 16}>
 #bar = #ttg.swizzled_shared<{vec = 1, perPhase = 1, maxPhase = 1, order = [0]}>
