@@ -221,6 +221,25 @@ def blackwell_gemm(a_desc, b_desc, y_desc, tiles, steps, SLOTS: gl.constexpr, SL
 
 
 @gluon.jit
+def stores_kernel(y_desc, FAULT: gl.constexpr):
+    """Store ones from two slots; then zeros from the first slot, to the same place."""
+    layout: gl.constexpr = gl.BlockedLayout([1, 8], [8, 4], [gl.num_warps(), 1], [1, 0])
+    block = gl.allocate_shared_memory(y_desc.dtype, [2] + y_desc.block_shape, y_desc.layout)
+    for i in range(2):
+        block.index(i).store(gl.full(y_desc.block_shape, 1, y_desc.dtype, layout))
+        fence_async_shared()
+        tma.async_store(y_desc, [i * y_desc.block_shape[0], 0], block.index(i))
+    if FAULT == "lets three stores go on":  # there are two
+        tma.store_wait(3)
+    else:
+        tma.store_wait(1)
+    block.index(0).store(gl.zeros(y_desc.block_shape, y_desc.dtype, layout))
+    fence_async_shared()
+    tma.async_store(y_desc, [0, 0], block.index(0))
+    tma.store_wait(0)
+
+
+@gluon.jit
 def copy_kernel(x_desc, y_desc, FAULT: gl.constexpr):
     """Copy a block through shared memory, twice, adding 1 on the way."""
     layout: gl.constexpr = gl.BlockedLayout([1, 8], [8, 4], [gl.num_warps(), 1], [1, 0])

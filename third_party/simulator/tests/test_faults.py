@@ -33,6 +33,12 @@ def run_copy(fault):
     assert torch.equal(y, x + 1)
 
 
+def run_stores(fault):
+    y = torch.full((32, 64), float("nan"), dtype=torch.bfloat16)
+    faults.stores_kernel[(1, )](descriptor(y, [16, 64]), fault, num_warps=4)
+    assert (y[:16] == 0).all() and (y[16:] == 1).all()
+
+
 def run_exchange(fault):
     x, y = torch.randn(128), torch.full((128, ), float("nan"))
     faults.exchange_kernel[(1, )](x, y, fault, num_warps=4)
@@ -114,6 +120,7 @@ FAULTS = [
      "without a wait for ttng.async_tma_copy_global_to_local"),
     (run_copy, "sm_90", "load never waited for", Race, "read before a write has landed"),
     (run_copy, "sm_90", "loads over a store in flight", Race, "overwrite while a read is not known to be over"),
+    (run_stores, "sm_90", "lets three stores go on", Race, "overwrite while a read is not known to be over"),
     (run_copy, "sm_90", "waits after invalidation", BarrierMisuse, "was invalidated"),
     (run_exchange, "sm_90", "no arrival", Deadlock, "partition0 waits"),
     (run_exchange, "sm_90", "announced before it is written", UNORDERED, "local_load"),

@@ -46,6 +46,11 @@ class Barrier:
             self.done_clock, self.done_fenced = self.clock, self.fenced
             self.clock, self.fenced = {}, {}
 
+    @property
+    def busy(self):
+        """Whether its phase has begun."""
+        return self.bytes != 0 or self.pending != self.count
+
     def state(self):
         parts = [f"phase {self.completed}", f"{self.pending} of {self.count} arrivals missing"]
         if self.bytes:
@@ -94,10 +99,16 @@ class Partition(Agent):
         self.waits_for = None  # (ready, description)
         self.wgmmas, self.stores = [], []
         self.copies, self.groups = [], []  # of cp.async: not yet committed, and committed
+        self.tcgen05: Any = None  # the last MMA
 
     def commit(self):
         self.groups.append(self.copies)
         self.copies = []
+
+
+def all_but(started, pendings):
+    """What a wait is for that lets the last ``pendings`` go on: nothing, if there are no more than that."""
+    return started[:max(0, len(started) - pendings)]
 
 
 class Cta:
@@ -154,7 +165,7 @@ class Cta:
             raise SimulationError(f"the program ends without a wait for {operation.what}: it is in flight")
         for allocation in self.allocations:
             for barrier in allocation.barriers.values():
-                if barrier.bytes or barrier.pending != barrier.count:
+                if barrier.busy:
                     raise BarrierMisuse(f"the program ends in the middle of a phase of {barrier.state()}")
 
     def deadlock(self):
@@ -233,7 +244,7 @@ class Cta:
 
     def invalidate(self, partition, view, site):
         barrier = self.barrier(view, partition, site)
-        if barrier.bytes or barrier.pending != barrier.count:
+        if barrier.busy:
             raise BarrierMisuse(f"{self.where(site)}, by {partition.name}: invalidates {barrier.state()}")
         barrier.valid = False
 
@@ -306,7 +317,7 @@ class Cta:
 
     def wait_copies(self, partition, pendings, site):
         """Wait until all but the last ``pendings`` groups are complete; copies that no commit closed are in none."""
-        due = partition.groups[:len(partition.groups) - pendings] if pendings else partition.groups[:]
+        due = all_but(partition.groups, pendings)
         operations = [operation for group in due for operation in group]
         yield from self.wait_all_but(partition, operations, 0, site, "its cp.async copies")
         del partition.groups[:len(due)]
@@ -315,7 +326,7 @@ class Cta:
 
     def wait_all_but(self, partition, operations, pendings, site, name):
         """Wait until all but the last ``pendings`` operations are complete, and know of them."""
-        due = operations[:len(operations) - pendings] if pendings else operations[:]
+        due = all_but(operations, pendings)
         if not all(op.done for op in due):
             yield (lambda: all(op.done for op in due), lambda: f"{name}\n    {self.where(site)}")
         for op in due:
@@ -376,10 +387,7 @@ class Cta:
             product = self.product(a.data, b.data, "tf32")
             acc.data.copy_(acc.data + product if use_acc else product)
 
-        operation = self.issue(partition, "tcgen05 MMA", "tcgen05", apply, site, barriers=arrive)
-        previous = getattr(partition, "tcgen05", None)
-        if previous is not None:  # MMAs of one issuer run in order
-            operation.learn(previous.clock, previous.fenced)
+        operation = self.issue_tcgen05(partition, "tcgen05 MMA", apply, arrive, site)
         for operand in (a, b):
             record(operand, False, ASYNC, operation, what)
         if use_acc:
@@ -391,10 +399,13 @@ class Cta:
         if not pred:
             return
         barrier = self.barrier(bar, partition, site)
-        operation = self.issue(partition, "tcgen05 commit", "tcgen05", lambda: None, site, barriers=[barrier])
-        previous = getattr(partition, "tcgen05", None)
-        if previous is not None:
-            operation.learn(previous.clock, previous.fenced)
+        self.issue_tcgen05(partition, "tcgen05 commit", lambda: None, [barrier], site)
+
+    def issue_tcgen05(self, partition, name, apply, barriers, site):
+        operation = self.issue(partition, name, "tcgen05", apply, site, barriers=barriers)
+        if partition.tcgen05 is not None:  # MMAs of one issuer run in order
+            operation.learn(partition.tcgen05.clock, partition.tcgen05.fenced)
+        return operation
 
     # -- warp specialization ------------------------------------------------------------------------------------------
 
