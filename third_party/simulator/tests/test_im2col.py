@@ -1,17 +1,13 @@
 """The im2col walk against the brute-force reference, and the limits of descriptors and instructions."""
 
-import pathlib
 import random
-import sys
 
 import pytest
 import torch
+from im2col_reference import sources
 from triton.experimental.gluon import language as gl
 from triton.experimental.gluon.nvidia.hopper import TensorDescriptor, TensorDescriptorIm2Col
 from triton_simulator import SimulationError, tma
-
-sys.path.insert(0, str(pathlib.Path(__file__).parents[3] / "python" / "test" / "gluon"))
-from im2col_reference import sources  # noqa: E402
 
 DTYPES = [
     torch.bfloat16, torch.float16, torch.float32, torch.int8, torch.uint8, torch.int16, torch.int32, torch.float8_e4m3fn
@@ -120,7 +116,6 @@ def test_tiled_boxes():
         y = torch.zeros_like(x)
         host.base = y
         tma.prepare_store(tma.Descriptor(host, [8, 16], "y"), [row, column], [8, 16], "a store")(expected)
-        inside = torch.nn.functional.pad(torch.ones_like(expected), (200, 300, 200, 200))
         mask = torch.zeros_like(padded)
         mask[200 + row:208 + row, 200 + column:216 + column] = 1
-        assert inside is not None and torch.equal(y, x * mask[200:212, 200:220])
+        assert torch.equal(y, x * mask[200:212, 200:220])

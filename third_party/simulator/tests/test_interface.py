@@ -183,12 +183,9 @@ def test_a_step_costs_less_than_a_millisecond_beyond_its_product(one_thread):
     a, b = torch.randn(128, 64).bfloat16(), torch.randn(128, 64).bfloat16()
     y = torch.zeros(128, 128).bfloat16()
     steps = 200
-
-    def descriptor(tensor, block):
-        return test_faults.descriptor(tensor, block)
-
     a, b = a.repeat(1, steps), b.repeat(1, steps)
-    arguments = descriptor(a, [128, 64]), descriptor(b, [128, 64]), descriptor(y, [128, 128])
+    blocks = (a, [128, 64]), (b, [128, 64]), (y, [128, 128])
+    arguments = [test_faults.descriptor(tensor, block) for tensor, block in blocks]
 
     def seconds(count):
         start = time.process_time()

@@ -9,6 +9,7 @@ from .parser import find
 
 BITS = {"i1": 1, "i8": 8, "i16": 16, "i32": 32, "i64": 64, "index": 64}
 COMPARE = {"eq": "==", "ne": "!=", "lt": "<", "le": "<=", "gt": ">", "ge": ">="}
+_COMPARE_TENSORS = {"eq": torch.eq, "ne": torch.ne, "lt": torch.lt, "le": torch.le, "gt": torch.gt, "ge": torch.ge}
 
 
 def wrap(value, bits):
@@ -85,8 +86,8 @@ def parse_number(text, kind):
     if text.startswith("0x") and kind[0] in "fb":
         bits = int(text, 16)
         dtype = {"f16": torch.float16, "bf16": torch.bfloat16, "f32": torch.float32, "f64": torch.float64}[kind]
-        integer = {2: torch.int16, 4: torch.int32, 8: torch.int64}[torch.empty(0, dtype=dtype).element_size()]
-        width = torch.empty(0, dtype=integer).element_size() * 8
+        integer = {2: torch.int16, 4: torch.int32, 8: torch.int64}[dtype.itemsize]
+        width = integer.itemsize * 8
         return torch.tensor(wrap(bits, width), dtype=integer).view(dtype).item()
     return float(text) if kind[0] in "fb" else int(text, 0)
 
@@ -106,19 +107,16 @@ def _as_unsigned(x):
 def compare(predicate, a, b):
     if predicate[0] == "u":
         a, b = _as_unsigned(a), _as_unsigned(b)
-    function = {"eq": torch.eq, "ne": torch.ne, "lt": torch.lt, "le": torch.le, "gt": torch.gt, "ge": torch.ge}
-    return function[predicate[-2:]](a, b)
+    return _COMPARE_TENSORS[predicate[-2:]](a, b)
 
 
 def compare_float(predicate, a, b):
     a, b = torch.as_tensor(a), torch.as_tensor(b)
+    unordered = a.isnan() | b.isnan()
     if predicate in ("ord", "uno"):
-        unordered = a.isnan() | b.isnan()
         result = unordered if predicate == "uno" else ~unordered
     else:
-        function = {"eq": torch.eq, "ne": torch.ne, "lt": torch.lt, "le": torch.le, "gt": torch.gt, "ge": torch.ge}
-        result = function[predicate[1:]](a, b)
-        unordered = a.isnan() | b.isnan()
+        result = _COMPARE_TENSORS[predicate[1:]](a, b)
         result = result | unordered if predicate[0] == "u" else result & ~unordered
     return result if result.dim() else bool(result)
 
@@ -171,14 +169,9 @@ def _unary(function):
 def _high_product(a, b):
     """The upper half of the product of unsigned integers."""
     width = _UNSIGNED_SHIFT.get(a.dtype, 64)
-    values = [(x * y) >> width for x, y in zip((_python_unsigned(v, width)
-                                                for v in a.reshape(-1).tolist()), (_python_unsigned(v, width)
-                                                                                   for v in b.reshape(-1).tolist()))]
+    pairs = zip(a.reshape(-1).tolist(), b.reshape(-1).tolist())
+    values = [unsigned(x, width) * unsigned(y, width) >> width for x, y in pairs]
     return torch.tensor([wrap(v, width) for v in values], dtype=a.dtype).reshape(a.shape)
-
-
-def _python_unsigned(value, width):
-    return value & (1 << width) - 1
 
 
 LARGEST = {torch.float8_e4m3fn: 448.0, torch.float8_e5m2: 57344.0}

@@ -196,7 +196,7 @@ class GlobalMemory:
 
     def elements(self, addresses, dtype, where, what):
         """A flat view of the tensor behind int64 addresses, and their indices in it."""
-        size = torch.empty(0, dtype=dtype).element_size()
+        size = dtype.itemsize
         lowest, highest = int(addresses.min()), int(addresses.max()) + size
         start, raw = self.find(lowest, highest, where, what)
         offsets = addresses - start

@@ -63,7 +63,7 @@ class DeviceDescriptor:
 
     def descriptor(self, dtype):
         pointer, block, sizes, strides, nan_fill, memory, where = self.arguments
-        size = torch.empty(0, dtype=dtype).element_size()
+        size = dtype.itemsize
         steps = [stride // size for stride in strides] + [1]
         last = sum((extent - 1) * step for extent, step in zip(sizes, steps))
         start, raw = memory.find(pointer, pointer + (last + 1) * size, where, "a descriptor")

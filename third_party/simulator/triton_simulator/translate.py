@@ -14,7 +14,7 @@ import triton
 from . import functions
 from .errors import NotSimulated
 from .lowering import lower
-from .parser import Parser, find, top_level_split
+from .parser import VALUE, Parser, find, top_level_split
 from .tma import DeviceDescriptor
 
 TRITON = os.path.join(os.path.dirname(triton.__file__), "")  # frames of Triton's own helpers are left out of messages
@@ -155,6 +155,10 @@ class Translator:
         names[ssa] = f"v{self.count}"
         return names[ssa]
 
+    def values(self, text, names):
+        """The list of the values that a text names."""
+        return "[" + ", ".join(names[value] for value in re.findall(VALUE, text)) + "]"
+
     def constant(self, value):
         self.program.constants.append(value)
         return f"constants[{len(self.program.constants) - 1}]"
@@ -194,8 +198,7 @@ class Translator:
         kind = result_type(op.types)
         shape, element = shape_of(kind)
         if scalar is not None and shape is None:
-            bits = {"i1": 1, "i8": 8, "i16": 16, "i32": 32, "i64": 64, "index": 64}.get(element, 0)
-            expression = scalar.format(*operands, bits=bits)
+            expression = scalar.format(*operands, bits=functions.BITS.get(element, 0))
             self.emit(f"{self.name(names, op.results[0])} = {expression}")
             return
         function = functions.TENSOR.get(op.name)
@@ -226,8 +229,6 @@ class Translator:
             self.region(op.regions[0], inner, carried)
         for result, variable in zip(op.results, carried):
             self.emit(f"{self.name(names, result)} = {variable}")
-        if len(op.results) == 1:
-            names[op.results[0] + "#0"] = names[op.results[0]]
 
     def op_scf_if(self, op, names):
         results = [self.name(names, result) for result in op.results]
@@ -278,9 +279,10 @@ class Translator:
                 self.emit("return code")
             entries.append(f"({region.label!r}, {region.warps}, {function}({', '.join(captures)}))")
         started = f"s{self.count}"
-        registers = [int(n) for n in re.findall(r"\d+", op.attributes.get("actualRegisters", ":").split(":")[1])]
-        first_warps = [int(n) for n in re.findall(r"\d+", op.attributes.get("warpGroupStartIds", ":").split(":")[1])]
-        requested = [int(n) for n in re.findall(r"\d+", op.attributes.get("requestedRegisters", ":").split(":")[1])]
+        requested, registers, first_warps = ([
+            int(n) for n in re.findall(r"\d+",
+                                       op.attributes.get(name, ":").split(":")[1])
+        ] for name in ("requestedRegisters", "actualRegisters", "warpGroupStartIds"))
         self.emit(
             f"{started} = cta.warp_specialize(me, [{', '.join(entries)}], {requested}, {registers}, {first_warps}, "
             f"{site})")
@@ -338,8 +340,7 @@ class Translator:
 
     def op_ttng_tmem_alloc(self, op, names):
         self.op_ttg_local_alloc(op, names, "tensor memory")
-        for token in op.results[1:]:
-            self.emit(f"{self.name(names, token)} = None")
+        self.tokens(op.results[1:], names)
 
     def op_ttg_local_dealloc(self, op, names):
         pass
@@ -383,14 +384,12 @@ class Translator:
 
     def op_ttng_tmem_load(self, op, names):
         self.op_ttg_local_load(op, names)
-        for token in op.results[1:]:
-            self.emit(f"{self.name(names, token)} = None")
+        self.tokens(op.results[1:], names)
 
     def op_ttng_tmem_store(self, op, names):
         value, view, *rest = (names[v] for v in op.operands)
         self.emit(f"if {rest[-1]}: cta.store(me, {view}, {value}, {self.site(op)})")
-        for token in op.results:
-            self.emit(f"{self.name(names, token)} = None")
+        self.tokens(op.results, names)
 
     # -- barriers, TMA, MMAs ------------------------------------------------------------------------------------------
 
@@ -420,19 +419,22 @@ class Translator:
     def op_ttng_async_tma_copy_global_to_local(self, op, names):
         descriptor, coordinates = find(r"(%[\w.$-]+)\[([^\]]*)\]", op.text).groups()
         offsets = re.search(r"offsets = \[([^\]]*)\]", op.text)
-        rest = re.findall(r"%[\w.$#-]+", op.text[offsets.end() if offsets else op.text.index("]") + 1:])
+        rest = re.findall(VALUE, op.text[offsets.end() if offsets else op.text.index("]") + 1:])
         view, bar, pred = (names[v] for v in rest[:3])
-        as_list = lambda text: "[" + ", ".join(names[v] for v in re.findall(r"%[\w.$#-]+", text)) + "]"
-        self.emit(f"cta.tma_load(me, {names[descriptor]}, {as_list(coordinates)}, "
-                  f"{as_list(offsets.group(1)) if offsets else '()'}, {view}, {bar}, {pred}, {self.site(op)})")
+        self.emit(
+            f"cta.tma_load(me, {names[descriptor]}, {self.values(coordinates, names)}, "
+            f"{self.values(offsets.group(1), names) if offsets else '()'}, {view}, {bar}, {pred}, {self.site(op)})")
         self.emit("yield None")
 
-    def op_ttng_async_tma_copy_local_to_global(self, op, names):
+    def op_ttng_async_tma_copy_local_to_global(self, op, names, combine=None):
         descriptor, coordinates = find(r"(%[\w.$-]+)\[([^\]]*)\]", op.text).groups()
-        view = names[op.operands[-1]]
-        values = ", ".join(names[v] for v in re.findall(r"%[\w.$#-]+", coordinates))
-        self.emit(f"cta.tma_store(me, {names[descriptor]}, [{values}], {view}, {self.site(op)})")
+        self.emit(f"cta.tma_store(me, {names[descriptor]}, {self.values(coordinates, names)}, "
+                  f"{names[op.operands[-1]]}, {self.site(op)}, {combine!r})")
         self.emit("yield None")
+
+    def op_ttng_async_tma_reduce(self, op, names):
+        kind = find(r"async_tma_reduce (\w+)", op.text).group(1)
+        self.op_ttng_async_tma_copy_local_to_global(op, names, kind)
 
     def op_ttng_async_tma_store_wait(self, op, names):
         pendings = int(op.attributes["pendings"].split()[0])
@@ -452,8 +454,6 @@ class Translator:
         self.emit(f"yield from cta.wait_all_but(me, me.wgmmas, {pendings}, {self.site(op)}, 'its wgmmas')")
         for result, value in zip(op.results, op.operands):
             names[result] = names[value]
-        if len(op.results) == 1:
-            names[op.results[0] + "#0"] = names[op.results[0]]
 
     def op_ttng_tc_gen5_mma(self, op, names):
         if op.attributes.get("two_ctas") is not None:
@@ -468,8 +468,7 @@ class Translator:
                 barriers.append(f"({names[found[0]]}, {names[found[1]] if len(found) > 1 else True})")
         self.emit(f"cta.tcgen05_mma(me, {a}, {b}, {acc}, {use_acc}, {pred}, [{', '.join(barriers)}], {self.site(op)})")
         self.emit("yield None")
-        for token in op.results:
-            self.emit(f"{self.name(names, token)} = None")
+        self.tokens(op.results, names)
 
     def op_ttng_tc_gen5_commit(self, op, names):
         bar, *pred = (names[v] for v in op.operands)
@@ -492,8 +491,6 @@ class Translator:
         arguments = ", ".join(["cta", "me", *(names[v] for v in op.operands)])
         results = ", ".join(self.name(names, r) for r in op.results)
         self.emit(f"{results + ' = ' if results else ''}yield from {self.program.function(callee)}({arguments})")
-        if len(op.results) == 1:
-            names[op.results[0] + "#0"] = names[op.results[0]]
 
     def op_tt_dot(self, op, names):
         a, b, acc = (f"cta.value({names[v]}, {self.site(op)})" for v in op.operands[:3])
@@ -531,19 +528,20 @@ class Translator:
         other = find(r"other (%[\w.$#-]+)", op.text).group(1) if " other " in op.text else None
         arguments = f"{names[mask] if mask else None}, {names[other] if other else None}"
         self.emit(f"cta.copy(me, {pointers}, {view}, {arguments}, {self.site(op)})")
-        self.tokens(op, names)
+        self.tokens(op.results, names)
 
     def op_ttg_async_commit_group(self, op, names):
         self.emit("me.commit()")
-        self.tokens(op, names)
+        self.tokens(op.results, names)
 
     def op_ttg_async_wait(self, op, names):
         pendings = int((op.attributes.get("num") or op.attributes.get("num_outstanding", "0 : i32")).split()[0])
         self.emit(f"yield from cta.wait_copies(me, {pendings}, {self.site(op)})")
-        self.tokens(op, names)
+        self.tokens(op.results, names)
 
-    def tokens(self, op, names):
-        for token in op.results:
+    def tokens(self, results, names):
+        """What only orders operations has no value."""
+        for token in results:
             self.emit(f"{self.name(names, token)} = None")
 
     # -- descriptors made on the device -----------------------------------------------------------------------------
@@ -553,9 +551,7 @@ class Translator:
 
     def op_ttng_tensormap_create(self, op, names):
         lists = re.findall(r"\[([^\]]*)\]", op.text)
-        box, sizes, strides, steps = ("[" + ", ".join(names[v]
-                                                      for v in re.findall(r"%[\w.$#-]+", text)) + "]"
-                                      for text in lists)
+        box, sizes, strides, _ = (self.values(text, names) for text in lists)
         holder, pointer = (names[v] for v in op.operands[:2])
         fill = op.attributes["fill_mode"].split()[0] != "0"
         self.emit(
@@ -568,14 +564,6 @@ class Translator:
         _, element = shape_of(result_type(op.types))
         self.emit(
             f"{self.name(names, op.results[0])} = {names[op.operands[0]]}.descriptor({self.constant(DTYPES[element])})")
-
-    def op_ttng_async_tma_reduce(self, op, names):
-        kind = find(r"async_tma_reduce (\w+)", op.text).group(1)
-        descriptor, coordinates = find(r"(%[\w.$-]+)\[([^\]]*)\]", op.text).groups()
-        values = ", ".join(names[v] for v in re.findall(r"%[\w.$#-]+", coordinates))
-        self.emit(
-            f"cta.tma_store(me, {names[descriptor]}, [{values}], {names[op.operands[-1]]}, {self.site(op)}, {kind!r})")
-        self.emit("yield None")
 
     # -- global memory ------------------------------------------------------------------------------------------------
 
@@ -613,24 +601,18 @@ class Translator:
 
     def op_tt_reduce(self, op, names):
         """Reduce by folding along the axis with the region's own operations."""
-        axis = int(op.attributes["axis"].split()[0])
-        function = self.combiner(op.regions[0])
-        results = ", ".join(self.name(names, r) for r in op.results)
-        operands = ", ".join(f"cta.value({names[v]}, {self.site(op)})" for v in op.operands)
-        self.emit(f"{results}{',' if len(op.results) == 1 else ''} = fold({function}, {axis}, [{operands}])")
-        if len(op.results) == 1:
-            names[op.results[0] + "#0"] = names[op.results[0]]
+        self.along_axis(op, names, "fold")
 
     def op_tt_scan(self, op, names):
         """Scan along the axis with the region's own operations."""
+        self.along_axis(op, names, "scan", f"{op.attributes.get('reverse') == 'true'}, ")
+
+    def along_axis(self, op, names, does, settings=""):
         axis = int(op.attributes["axis"].split()[0])
         function = self.combiner(op.regions[0])
         operands = ", ".join(f"cta.value({names[v]}, {self.site(op)})" for v in op.operands)
-        results = ", ".join(self.name(names, r) for r in op.results)
-        reverse = op.attributes.get("reverse") == "true"
-        self.emit(f"{results}{',' if len(op.results) == 1 else ''} = scan({function}, {axis}, {reverse}, [{operands}])")
-        if len(op.results) == 1:
-            names[op.results[0] + "#0"] = names[op.results[0]]
+        results = "".join(f"{self.name(names, r)}, " for r in op.results)
+        self.emit(f"{results}= {does}({function}, {axis}, {settings}[{operands}])")
 
     def combiner(self, region):
         """A function that does what the region does, on slices."""
