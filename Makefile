@@ -35,7 +35,7 @@ $(VENV)/ready: $(REQUIREMENTS) $(SIMULATOR)/pyproject.toml Makefile
 	$(PYTHON3) -m venv $(VENV)
 	$(VENV)/bin/python -m pip install --quiet $(addprefix -r ,$(REQUIREMENTS))
 	$(VENV)/bin/python -m pip install --quiet --no-deps triton==$(TRITON)
-	$(VENV)/bin/python -m pip install --quiet --no-deps --no-build-isolation -e third_party/simulator
+	$(VENV)/bin/python -m pip install --quiet --no-deps --no-build-isolation -e $(SIMULATOR)
 	$(VENV)/bin/python -c "import torch, triton; assert triton.__version__ == '$(TRITON)', triton.__version__"
 	touch $@
 

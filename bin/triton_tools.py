@@ -24,6 +24,31 @@ class UsageError(Exception):
     """Wrong words on a command line."""
 
 
+def run_tool(main):
+    """The tool's main with the command line's words; what is wrong with them or with the input goes to stderr, exit code 1."""
+    try:
+        sys.exit(main(sys.argv[1:]))
+    except (UsageError, OSError, RuntimeError) as error:  # the libraries raise RuntimeError after their diagnostics
+        print(f"{os.path.basename(sys.argv[0])}: {error}", file=sys.stderr)
+        sys.exit(1)
+
+
+def value_of(word, arguments):
+    """The value of an option: what follows '=', or the next word, which is taken from the arguments."""
+    _, has_value, value = word.partition("=")
+    if not has_value and not arguments:
+        raise UsageError(f"'{word}' needs a value")
+    return value if has_value else arguments.pop(0)
+
+
+def write_output(text, path):
+    if path in (None, "-"):
+        print(text)
+        return
+    with open(path, "w") as file:
+        file.write(text)
+
+
 # -- passes -----------------------------------------------------------------------------------------------------------
 
 
@@ -73,7 +98,7 @@ KINDS = {
 }
 
 
-def _options(text):
+def pass_options(text):
     """The options in a pipeline's braces, or in a command line's value."""
     return dict(part.split("=", 1) if "=" in part else (part, "") for part in text.split())
 
@@ -95,7 +120,7 @@ def pass_table():
             match = re.search(r"([\w-]+)(?:\{([^}]*)\})?\)+$", manager.get_pipeline_str())
             if match is None:
                 continue
-            printed = _options(match.group(2) or "")
+            printed = pass_options(match.group(2) or "")
             shown = [str(probe).lower() if isinstance(probe, bool) else str(probe) for probe in probes]
             names = [next((name for name, value in printed.items() if value == probe), None) for probe in shown]
             if None in names:

@@ -170,3 +170,17 @@ def test_scratch_memory_of_two_kernels():
     two = run("triton-opt", flag, text=head + kernel.replace("NAME", "a") + kernel.replace("NAME", "b") + "\n}\n")
     assert two.returncode == 1 and "A signal was caught" in two.stderr
     assert "Traceback" not in two.stderr
+
+
+@pytest.mark.parametrize("tool, flags", [("triton-opt", []), ("mlir-translate", ["--mlir-to-llvmir"])])
+def test_what_does_not_parse_is_reported(tool, flags):
+    result = run(tool, *flags, text=INVALID)
+    assert result.returncode == 1 and "use of undeclared SSA value name" in result.stderr
+    assert "Traceback" not in result.stderr
+
+
+@pytest.mark.parametrize("tool, flag", [("triton-opt", "-o"), ("llc", "-o"), ("llc", "-mcpu")])
+def test_an_option_without_its_value(tool, flag):
+    result = run(tool, flag)
+    assert result.returncode == 1 and f"{tool}: '{flag}' needs a value" in result.stderr
+    assert "Traceback" not in result.stderr
