@@ -913,9 +913,8 @@ def test_compiled_resources(arch):
 # - Clusters with multicast and two-CTA MMAs, and splitting the reduction of problems with few tiles.
 
 if __name__ == "__main__":
-    on_gpu = False
-    if is_supported(active_target()):
-        on_gpu = active_device().type == "cuda"
+    supported = is_supported(active_target())
+    if supported:
         for name in LOADS:
             test_load_block(name)
         for conv in CONVS:
@@ -924,7 +923,7 @@ if __name__ == "__main__":
                 print(f"{kernel.__name__} agrees with float64 on {conv}")
     else:
         print("No Hopper or data-center Blackwell GPU here: nothing is executed.")
-    if on_gpu:
+    if supported and active_device().type == "cuda":
         benchmark.run(print_data=True, save_path=sys.argv[1] if len(sys.argv) > 1 else None)
     else:
         print("The kernels compiled to cubins:")
