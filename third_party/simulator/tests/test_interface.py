@@ -15,6 +15,7 @@ import triton
 import triton_simulator as simulator
 from triton.experimental import gluon
 from triton.experimental.gluon import language as gl
+from triton_simulator.translate import Program
 
 HERE = pathlib.Path(__file__).parent
 DOCS = HERE.parents[2] / "docs"
@@ -226,3 +227,15 @@ def test_another_copy_of_a_kernel_in_the_cache(tmp_path):
         assert f"{path}:24" in message
         assert set(re.findall(r"/\S+\.py", message)) == {str(path)}
     assert len(list((tmp_path / "cache").rglob("*.ttgir"))) == 1
+
+
+def test_a_copy_whose_path_ends_like_the_whole_path_of_the_first(tmp_path):
+    """As a clone made at /tmp/work/main of a checkout at /work/main."""
+    path = tmp_path / "work" / "main" / "kernel.py"
+    path.parent.mkdir(parents=True)
+    path.touch()
+    with simulator.activate("sm_90"):
+        program = kernels.memory_kernel.warmup(torch.empty(128, dtype=torch.int32), torch.empty(640, dtype=torch.int32),
+                                               100, num_warps=1, grid=(1, )).asm["ttgir"]
+    moved = Program(program.replace(kernels.__file__, "/work/main/kernel.py"), 90, str(path))
+    assert {file for file, _ in moved.frames(moved.kernel.location)} == {str(path)}

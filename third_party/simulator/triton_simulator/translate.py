@@ -92,20 +92,20 @@ class Program:
     def move(self, path):
         """What the paths in the TTGIR begin with, and what they shall begin with."""
         frames = self.parser.locations.frames(self.kernel.location)
-        if path is None or not frames:
-            return "", ""
-        old, new = pathlib.PurePath(frames[-1][0]).parts, pathlib.PurePath(path).parts
+        new = pathlib.PurePath(path or "")
+        old = pathlib.PurePath(frames[-1][0]) if path and frames else new
         common = 0
-        while common < min(len(old), len(new)) - 1 and old[-common - 1] == new[-common - 1]:
+        while common < min(len(old.parts), len(new.parts)) - 1 and old.parts[-common - 1] == new.parts[-common - 1]:
             common += 1
-        return tuple(str(pathlib.PurePath(*parts[:len(parts) - common])) for parts in (old, new))
+        return tuple(pathlib.PurePath(*place.parts[:len(place.parts) - common]) for place in (old, new))
 
     def frames(self, location):
         """The (file, line) of a location, innermost first, with the files where they are now."""
         old, new = self.moved
         found = []
         for file, line in self.parser.locations.frames(location):
-            moved = new + file[len(old):] if file == old or file.startswith(old + os.sep) else file
+            place = pathlib.PurePath(file)
+            moved = str(new / place.relative_to(old)) if place.is_relative_to(old) else file
             found.append((moved if os.path.exists(moved) else file, line))
         return found
 
