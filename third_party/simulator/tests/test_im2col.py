@@ -1,7 +1,9 @@
 """The im2col walk against the brute-force reference, and the limits of descriptors and instructions."""
 
 import random
+import types
 
+import im2col_oracle as oracle
 import pytest
 import torch
 from im2col_reference import sources
@@ -10,7 +12,8 @@ from triton.experimental.gluon.nvidia.hopper import TensorDescriptor, TensorDesc
 from triton_simulator import SimulationError, tma
 
 DTYPES = [
-    torch.bfloat16, torch.float16, torch.float32, torch.int8, torch.uint8, torch.int16, torch.int32, torch.float8_e4m3fn
+    torch.bfloat16, torch.float16, torch.float32, torch.int8, torch.uint8, torch.int16, torch.int32,
+    torch.float8_e4m3fn, torch.uint16, torch.uint32
 ]
 
 
@@ -54,7 +57,7 @@ def test_random_loads(rank, dtype):
         for row, source in zip(expected, sources(shape, lower, upper, steps, start, offsets, block[0])):
             if source is not None:
                 for c in range(max(channel, 0), min(channel + block[1], shape[-1])):
-                    row[c - channel] = x[source][c].float()
+                    row[c - channel] = x[source][c].item()
         assert torch.equal(found.float().nan_to_num(nan=-1), expected.nan_to_num(nan=-1)), host
 
 
@@ -74,11 +77,12 @@ def im2col(rank=4, **changes):
     ({"element_strides": [1, 0, 1, 1]}, "element stride 0"),
     ({"pixel_box_lower_corner": [-129, 0]}, "corner -129 is not in -128 to 127"),
     ({"pixel_box_upper_corner": [0, 128]}, "corner 128 is not in -128 to 127"),
-    ({"block_shape": [2048, 16]}, "2048 pixels in a block; the limit is 1024"),
+    ({"block_shape": [2048, 16]}, "2048 pixels in a block; expected 1 to 1024"),
     ({"strides": [1024, 128, 20, 1]}, "stride 20 of dimension 2 is not a multiple of 16 bytes"),
     ({"strides": [1024, 128, 32, 1]}, "reaches past the tensor"),
     ({"shape": [1, 0, 8, 16]}, "extent 0 of dimension 1"),
     ({"base": torch.zeros(2000, dtype=torch.float16)[1:]}, "is not a multiple of 16"),
+    ({"base": torch.zeros(1024, dtype=torch.float8_e5m2), "padding": "nan"}, "NaN fills no torch.float8_e5m2"),
 ])
 def test_descriptor_limits(changes, message):
     with pytest.raises(SimulationError, match=message):
@@ -119,3 +123,70 @@ def test_tiled_boxes():
         mask = torch.zeros_like(padded)
         mask[200 + row:208 + row, 200 + column:216 + column] = 1
         assert torch.equal(y, x * mask[200:212, 200:220])
+
+
+@pytest.mark.parametrize("im2col", [False, True])
+def test_rounding_to_tf32(im2col):
+    one, small = 1.0, 2.0**-11  # the spacing from 1 to 2 is 2 ** -10
+    values = [
+        one + small / 2, one + small, one + small * 1.5, -one - small, 3.0,
+        float("inf"),
+        float("-inf"),
+        float("nan")
+    ]
+    rounded = [one, one + 2 * small, one + 2 * small, -one - 2 * small, 3.0, float("inf"), float("-inf"), float("nan")]
+    x = torch.tensor(values).repeat(2, 4, 1)
+    if im2col:
+        host = TensorDescriptorIm2Col(x, [2, 4, 8], list(x.stride()), [8, 8], layout([8, 8], x.dtype), "zero", True,
+                                      pixel_box_lower_corner=[0], pixel_box_upper_corner=[0])
+        found = tma.prepare(tma.Descriptor(host, [8, 8], "x"), [0, 0, 0], [0], [8, 8], "a load")()
+    else:
+        x = x.reshape(8, 8)
+        host = TensorDescriptor.from_tensor(x, [8, 8], layout([8, 8], x.dtype), round_f32_to_tf32=True)
+        found = tma.prepare(tma.Descriptor(host, [8, 8], "x"), [0, 0], (), [8, 8], "a load")()
+    assert torch.equal(found.nan_to_num(nan=-7), torch.tensor(rounded).repeat(8, 1).nan_to_num(nan=-7))
+
+
+def simulated(case):
+    """The simulator's answer to a case of the hardware oracle, in the oracle's form."""
+    dtype, size, shift = getattr(torch, case["type"]), oracle.TYPES[case["type"]], case["shift"]
+    span = sum(max(extent - 1, 0) * stride for extent, stride in zip(case["shape"], case["strides"])) + 1
+    memory = torch.from_numpy(oracle.contents(case["seed"], shift + span * size))
+    host = types.SimpleNamespace(base=memory[shift:].view(dtype), shape=case["shape"], strides=case["strides"],
+                                 padding="nan" if case["nan"] else "zero", round_f32_to_tf32=False,
+                                 element_strides=case["element_strides"], pixel_box_lower_corner=case["lower"],
+                                 pixel_box_upper_corner=case["upper"])  # yapf: disable
+    try:
+        descriptor = tma.Descriptor(host, case["block"], "x")
+        block = tma.prepare(descriptor, case["coordinates"], case["offsets"], case["block"], "a load")()
+    except SimulationError as error:
+        return {"encoded": str(error)}
+    memory = oracle.swizzled(block.contiguous().view(torch.uint8).numpy(), case["swizzle"])
+    return {"encoded": 0, "arrived": 1, "bytes": memory.size, "overrun": 0, "block": memory.tobytes().hex()}
+
+
+def test_the_cases_of_the_hardware_oracle():
+    rng = random.Random(4)
+    counts = {"refused": 0, "loaded": 0}
+    for _ in range(500):
+        case = oracle.draw(rng)
+        if oracle.refusal(case) not in ("channels", "swizzle"):  # limits of a message, of which Triton makes several
+            answer = simulated(case)
+            assert oracle.disagreement(case, answer) is None, (case, answer)
+            counts["refused" if answer["encoded"] else "loaded"] += 1
+    assert counts["refused"] > 50 and counts["loaded"] > 300
+
+
+def test_recorded_answers_of_hardware():
+    record = oracle.read_record()
+    if not record:
+        pytest.skip(f"{oracle.RECORD.name} has not been recorded yet")
+    for line in record:
+        case, answer = line["case"], line["answer"]
+        if oracle.refusal(case) not in ("channels", "swizzle"):
+            found = simulated(case)
+            assert bool(found["encoded"]) == bool(answer["encoded"]), line
+            if "block" in answer and not case["nan"]:
+                assert found["block"] == answer["block"], line
+            elif not answer["encoded"]:
+                assert oracle.disagreement(case, found) is None, line

@@ -6,6 +6,8 @@ from .errors import SimulationError
 
 _CORNERS = {3: (-32768, 32767), 4: (-128, 127), 5: (-16, 15)}
 _OFFSETS = {3: 65535, 4: 255, 5: 31}
+_SIGNED = {torch.uint16: torch.int16, torch.uint32: torch.int32, torch.uint64: torch.int64}
+_NAN_FILLED = (torch.bfloat16, torch.float16, torch.float32)
 
 
 class Descriptor:
@@ -13,7 +15,9 @@ class Descriptor:
 
     def __init__(self, host, block_shape, where):
         self.name = where
-        self.base, self.shape, self.strides = host.base, [int(s) for s in host.shape], [int(s) for s in host.strides]
+        # PyTorch can do little with its wider unsigned types; bits are all that is copied.
+        self.base = host.base.view(_SIGNED.get(host.base.dtype, host.base.dtype))
+        self.shape, self.strides = [int(s) for s in host.shape], [int(s) for s in host.strides]
         self.block_shape = list(block_shape)
         self.padding = host.padding
         self.im2col = hasattr(host, "pixel_box_lower_corner")
@@ -26,6 +30,8 @@ class Descriptor:
         for dim, stride in enumerate(self.strides[:-1]):
             self.check(stride * size % 16 == 0, f"stride {stride} of dimension {dim} is not a multiple of 16 bytes")
             self.check(0 <= stride * size < 2**40, f"stride {stride} of dimension {dim} is 2**40 bytes or more")
+        self.check(self.padding != "nan" or self.base.dtype in _NAN_FILLED,
+                   f"NaN fills no {self.base.dtype}; the driver takes it for 16- and 32-bit floating-point types")
         storage = self.base.untyped_storage()
         last = self.base.storage_offset() + sum((e - 1) * s for e, s in zip(self.shape, self.strides))
         self.check(last < storage.nbytes() // size,
@@ -40,7 +46,8 @@ class Descriptor:
                            f"corner {corner} is not in {low} to {high}, the limits of rank {rank}")
             for stride in self.element_strides:
                 self.check(1 <= stride <= 8, f"element stride {stride} is not in 1 to 8")
-            self.check(self.block_shape[0] <= 1024, f"{self.block_shape[0]} pixels in a block; the limit is 1024")
+            pixels = self.block_shape[0]
+            self.check(1 <= pixels <= 1024, f"{pixels} pixels in a block; expected 1 to 1024")
         else:
             for extent in self.block_shape[:-1]:
                 self.check(extent <= 256, f"a block of {self.block_shape}; an extent is at most 256")
@@ -52,6 +59,13 @@ class Descriptor:
     def fill(self, shape):
         value = float("nan") if self.padding == "nan" else 0
         return torch.full(shape, value, dtype=self.base.dtype)
+
+    def rounded(self, block):
+        """The nearest values with 10 bits of mantissa, half away from zero, if the descriptor asks for them."""
+        if not self.round_to_tf32:
+            return block
+        bits = block.view(torch.int32) + (block.isfinite() * 0x1000).int() & ~0x1FFF
+        return torch.where(block.isnan(), block, bits.view(torch.float32))
 
 
 class DeviceDescriptor:
@@ -102,7 +116,7 @@ def prepare(descriptor, coordinates, offsets, shape, what):
         for offset in offsets:
             if not 0 <= offset & 0xFFFF <= _OFFSETS[rank]:
                 raise SimulationError(f"{what}: im2col offset {offset}; expected 0 to {_OFFSETS[rank]} for rank {rank}")
-        return lambda: im2col_block(descriptor, coordinates, offsets).reshape(shape)
+        return lambda: descriptor.rounded(im2col_block(descriptor, coordinates, offsets)).reshape(shape)
     if offsets:
         raise SimulationError(f"{what}: im2col offsets with a tiled descriptor")
 
@@ -111,7 +125,7 @@ def prepare(descriptor, coordinates, offsets, shape, what):
         place = box(descriptor, coordinates)
         if place is not None:
             block[place[1]] = descriptor.view[place[0]]
-        return block.reshape(shape)
+        return descriptor.rounded(block).reshape(shape)
 
     return tiled
 
