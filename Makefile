@@ -19,6 +19,8 @@ endif
 TUTORIAL := python/tutorials/gluon/13-conv-im2col.py
 REQUIREMENTS := python/requirements.txt python/test-requirements.txt
 SIMULATOR := third_party/simulator
+CLANG_FORMAT = $(PYTHON) -c "from clang_format import clang_format; clang_format()"
+CUDA_SOURCES := $(wildcard third_party/nvidia/unittest/*/*.cu)
 SOURCES := python docs $(SIMULATOR) test bin
 # Without a GPU the tutorial runs on the simulator, which reports what the kernels did.
 RUN := $(shell command -v nvidia-smi >/dev/null 2>&1 || echo -m triton_simulator --counts)
@@ -84,10 +86,12 @@ lint: $(READY)
 	$(PYTHON) -m ruff check $(SOURCES)
 	$(PYTHON) -m yapf --diff --recursive --parallel $(SOURCES)
 	$(PYTHON) -m mypy
+	$(CLANG_FORMAT) --dry-run -Werror $(CUDA_SOURCES)
 
 format: $(READY)
 	$(PYTHON) -m ruff check --fix $(SOURCES)
 	$(PYTHON) -m yapf --in-place --recursive --parallel $(SOURCES)
+	$(CLANG_FORMAT) -i $(CUDA_SOURCES)
 
 # The drawings, and the plot of the newest results.
 .PHONY: figures bench

@@ -86,7 +86,7 @@ def refusal(case):
         "corner": all(low <= corner <= high for corner in case["lower"] + case["upper"]),
         "element stride": all(1 <= stride <= 8 for stride in case["element_strides"]),
         "pixels": 1 <= pixels <= 1024,
-        "channels": 1 <= channels <= 256,
+        "channels": 1 <= channels <= 256 and channels * size % 16 == 0,
         "swizzle": not case["swizzle"] or channels * size <= case["swizzle"],
         "address": case.get("shift", 0) % 16 == 0,
         "stride": all(stride * size % 16 == 0 and stride * size < 2**40 for stride in case["strides"][:-1]),
@@ -107,7 +107,7 @@ def draw(rng, rank=None, type=None, swizzle=None, most_bytes=2**16):
     swizzle = rng.choice([0, 32, 64, 128]) if swizzle is None else swizzle
     size, spatial, (low, high) = TYPES[type], rank - 2, CORNERS[rank]
     channels = (swizzle or 16 * rng.choice([1, 2, 3, 4, 8, 16])) // size
-    channels = sometimes(rng, min(channels, 256), channels * 2)
+    channels = sometimes(rng, min(channels, 256), channels * 2, channels + 1)
     pixels = min(rng.choice([rng.randint(1, 40), 2**rng.randint(0, 10)]), max(1, most_bytes // (channels * size)))
     shape = [
         rng.randint(1, {3: 40, 4: 8, 5: 4}[rank]), *(sometimes(rng, rng.randint(1, 16), 40, 0) for _ in range(spatial)),
@@ -138,7 +138,7 @@ def draw(rng, rank=None, type=None, swizzle=None, most_bytes=2**16):
 
 def ask(program, cases):
     """The hardware's answers. A launch that fails ends the program: its case gets the error, and the rest a new one."""
-    answers = []
+    answers: list[dict] = []
     while len(answers) < len(cases):
         lines = "\n".join(json.dumps(case) for case in cases[len(answers):])
         run = subprocess.run([program], input=lines, capture_output=True, text=True)

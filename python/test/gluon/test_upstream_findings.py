@@ -1,19 +1,24 @@
 """Today's behavior of Triton where docs/gluon/upstream-findings.md says that it should change."""
 
+import signal
+import subprocess
+import sys
+
 import pytest
 import torch
 import triton
+from triton._filecheck import run_parser
 from triton.backends.compiler import GPUTarget
 from triton.experimental import gluon
 from triton.experimental.gluon import language as gl
 from triton.experimental.gluon._runtime import GluonASTSource
 from triton.experimental.gluon.language.nvidia import blackwell
 from triton.experimental.gluon.language.nvidia.hopper import fence_async_shared, mbarrier, tma
-from triton.experimental.gluon.nvidia.hopper import TensorDescriptor
+from triton.experimental.gluon.nvidia.hopper import TensorDescriptor, TensorDescriptorIm2Col
 
 
-def compiled(kernel, signature, arch=90):
-    return triton.compile(GluonASTSource(kernel, signature), target=GPUTarget("cuda", arch, 32)).asm
+def compiled(kernel, signature, arch=90, constants=None):
+    return triton.compile(GluonASTSource(kernel, signature, constants), target=GPUTarget("cuda", arch, 32)).asm
 
 
 @gluon.jit
@@ -88,6 +93,86 @@ def registers_kernel(x, COUNT: gl.constexpr):
 @pytest.mark.parametrize("count, granted", [(64, True), (168, False)])
 def test_register_requests_that_do_not_fit_are_dropped(count, granted):
     signature = {"x": "*i32", "COUNT": "constexpr"}
-    source = GluonASTSource(registers_kernel, signature, {"COUNT": count})
-    ptx = triton.compile(source, target=GPUTarget("cuda", 90, 32)).asm["ptx"]
+    ptx = compiled(registers_kernel, signature, constants={"COUNT": count})["ptx"]
     assert ("setmaxnreg" in ptx) == granted
+
+
+def im2col(rank=4, block=(16, 16), dtype=torch.float16, swizzle=32, padding="zero"):
+    x = torch.empty((2, *[8] * (rank - 2), 64), dtype=dtype)
+    return TensorDescriptorIm2Col.from_tensor(x, list(block), gl.NVMMASharedLayout(swizzle, 8 * dtype.itemsize, 2),
+                                              padding, pixel_box_lower_corner=[0] * (rank - 2),
+                                              pixel_box_upper_corner=[0] * (rank - 2))
+
+
+@gluon.jit
+def im2col_kernel(desc, OFFSETS: gl.constexpr, SHAPE: gl.constexpr):
+    block = gl.allocate_shared_memory(desc.dtype, SHAPE, desc.layout)
+    bar = mbarrier.allocate_mbarrier()
+    mbarrier.init(bar, count=1)
+    tma.async_load_im2col(desc, [0, 0, 0, 0], OFFSETS, bar, block)
+
+
+def parsed(desc, offsets=(0, 0), shape=None):
+    module = run_parser(im2col_kernel, (desc, offsets, shape or desc.block_shape), target=GPUTarget("cuda", 90, 32))
+    return next(line for line in module.str_nodebug().split("\n") if "async_tma_copy_global_to_local" in line), module
+
+
+def test_the_type_of_an_im2col_descriptor_has_no_rank():
+    line, _ = parsed(im2col(rank=5))
+    assert line.count("%c0_i32") == 4 and "!ttng.tensordesc_im2col<16x16xf16, #shared>" in line
+
+
+@pytest.mark.parametrize("offset, encoded", [(65536, "%c0_i16"), (65537, "%c1_i16"), (-1, "%c-1_i16"),
+                                             (256, "%c256_i16")])
+def test_constant_offsets_past_their_limit_are_taken(offset, encoded):
+    line, _ = parsed(im2col(), (offset, 7))
+    assert f"offsets = [{encoded}, %c7_i16]" in line
+
+
+def test_a_result_of_another_shape_with_as_many_elements_is_taken():
+    line, module = parsed(im2col(), shape=[8, 32])
+    assert "tensordesc_im2col<16x16xf16" in line and "-> !ttg.memdesc<8x32xf16" in line
+    assert module.verify()
+
+
+def test_nan_for_8_bit_floats_is_taken():
+    assert im2col(block=(16, 32), dtype=torch.float8_e5m2, padding="nan").padding == "nan"
+
+
+@gluon.jit
+def tap_kernel(desc, r):
+    block = gl.allocate_shared_memory(desc.dtype, desc.block_shape, desc.layout)
+    bar = mbarrier.allocate_mbarrier()
+    tma.async_load_im2col(desc, [0, 0, 0, 0], [r.to(gl.int16), 0], bar, block)
+
+
+def test_a_tap_of_1_does_not_compile():
+    run_parser(tap_kernel, (im2col(), 2))
+    with pytest.raises(triton.CompilationError, match="'constexpr' object has no attribute 'to'|no attribute"):
+        run_parser(tap_kernel, (im2col(), 1))
+
+
+def load_compiled(block):
+    signature = {"desc": im2col(block=block, swizzle=0).__mangle__(), "OFFSETS": "constexpr", "SHAPE": "constexpr"}
+    return compiled(im2col_kernel, signature, constants={"OFFSETS": (0, 0), "SHAPE": list(block)})
+
+
+def test_1024_pixels_compile():
+    assert "cp.async.bulk.tensor.4d" in load_compiled((1024, 16))["ptx"]
+
+
+ABORTS = {
+    "4 rows of a swizzled layout": (lambda: parsed(im2col(block=(4, 16))), "Illegal shared layout"),
+    "2048 pixels": (lambda: load_compiled((2048, 16)), "getTMABlockShape failed"),
+}  # yapf: disable
+
+
+@pytest.mark.parametrize("name", ABORTS)
+def test_the_compiler_aborts(name):
+    result = subprocess.run([sys.executable, __file__, name], capture_output=True, text=True)
+    assert result.returncode == -signal.SIGABRT
+    assert ABORTS[name][1] in result.stderr
+
+
+if __name__ == "__main__":
+    ABORTS[sys.argv[1]][0]()

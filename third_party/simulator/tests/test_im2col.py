@@ -78,6 +78,7 @@ def im2col(rank=4, **changes):
     ({"pixel_box_lower_corner": [-129, 0]}, "corner -129 is not in -128 to 127"),
     ({"pixel_box_upper_corner": [0, 128]}, "corner 128 is not in -128 to 127"),
     ({"block_shape": [2048, 16]}, "2048 pixels in a block; expected 1 to 1024"),
+    ({"block_shape": [16, 4]}, "rows of 8 bytes in a block; expected a multiple of 16"),
     ({"strides": [1024, 128, 20, 1]}, "stride 20 of dimension 2 is not a multiple of 16 bytes"),
     ({"strides": [1024, 128, 32, 1]}, "reaches past the tensor"),
     ({"shape": [1, 0, 8, 16]}, "extent 0 of dimension 1"),
@@ -107,6 +108,11 @@ def test_mode_mismatches():
         tma.prepare(im2col(), [0, 0, 0], [0, 0], [16, 16], "a load")
     with pytest.raises(SimulationError, match="a store through an im2col descriptor"):
         tma.prepare_store(im2col(), [0, 0, 0, 0], [16, 16], "a store")
+    with pytest.raises(SimulationError,
+                       match=r"a load: shared memory of shape \[8, 32\] for a descriptor whose block is"):
+        tma.prepare(im2col(), [0, 0, 0, 0], [0, 0], [8, 32], "a load")
+    with pytest.raises(SimulationError, match=r"a store: shared memory of shape \[32, 8\]"):
+        tma.prepare_store(tiled, [0, 0], [32, 8], "a store")
 
 
 def test_tiled_boxes():

@@ -30,6 +30,8 @@ class Descriptor:
         for dim, stride in enumerate(self.strides[:-1]):
             self.check(stride * size % 16 == 0, f"stride {stride} of dimension {dim} is not a multiple of 16 bytes")
             self.check(0 <= stride * size < 2**40, f"stride {stride} of dimension {dim} is 2**40 bytes or more")
+        self.check(self.block_shape[-1] * size % 16 == 0,
+                   f"rows of {self.block_shape[-1] * size} bytes in a block; expected a multiple of 16")
         self.check(self.padding != "nan" or self.base.dtype in _NAN_FILLED,
                    f"NaN fills no {self.base.dtype}; the driver takes it for 16- and 32-bit floating-point types")
         storage = self.base.untyped_storage()
@@ -105,8 +107,17 @@ def box(descriptor, coordinates):
     return tuple(source), tuple(target)
 
 
+def check_shape(descriptor, shape, what):
+    """Triton's verifier counts elements only, but the messages of a copy follow from the shape."""
+    there, here = ([extent for extent in extents if extent != 1] for extents in (descriptor.block_shape, shape))
+    if there != here:
+        raise SimulationError(f"{what}: shared memory of shape {list(shape)} for a descriptor whose block is "
+                              f"{descriptor.block_shape}")
+
+
 def prepare(descriptor, coordinates, offsets, shape, what):
     """Check a load as the instruction would; return the function that brings the block."""
+    check_shape(descriptor, shape, what)
     if descriptor.im2col:
         rank = len(descriptor.shape)
         if len(coordinates) != rank or len(offsets) != rank - 2:
@@ -139,6 +150,7 @@ _COMBINE: dict = {
 def prepare_store(descriptor, coordinates, shape, what, combine=None):
     if descriptor.im2col:
         raise SimulationError(f"{what}: a store through an im2col descriptor")
+    check_shape(descriptor, shape, what)
 
     def put(data):
         place = box(descriptor, coordinates)

@@ -235,18 +235,19 @@ __device__ void initBarrier(uint32_t barrier) {
 }
 
 __device__ void arriveExpecting(uint32_t barrier, uint32_t bytes) {
-  asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(
-                   barrier),
-               "r"(bytes)
-               : "memory");
+  asm volatile(
+      "mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(barrier),
+      "r"(bytes)
+      : "memory");
 }
 
 /// As if so many bytes had been copied.
 __device__ void completeBytes(uint32_t barrier, uint32_t bytes) {
-  asm volatile("mbarrier.complete_tx.shared::cta.relaxed.cta.b64 [%0], %1;" ::
-                   "r"(barrier),
-               "r"(bytes)
-               : "memory");
+  asm volatile(
+      "mbarrier.complete_tx.shared::cta.relaxed.cta.b64 [%0], %1;" ::"r"(
+          barrier),
+      "r"(bytes)
+      : "memory");
 }
 
 __device__ bool firstPhaseEnded(uint32_t barrier) {
@@ -396,14 +397,15 @@ public:
 
     int64_t shift = question.number("shift", 0);
     CUtensorMap map;
-    CUresult encoded = encode(
-        &map, type.value, uint32_t(rank), arena + shift, extents, pitches,
-        lower, upper, uint32_t(sizes[1]), uint32_t(sizes[0]), elementStrides,
-        CU_TENSOR_MAP_INTERLEAVE_NONE,
-        lookUp(swizzles, question.number("swizzle"), "swizzle"),
-        CU_TENSOR_MAP_L2_PROMOTION_L2_128B,
-        question.number("nan") ? CU_TENSOR_MAP_FLOAT_OOB_FILL_NAN_REQUEST_ZERO_FMA
-                               : CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
+    CUresult encoded =
+        encode(&map, type.value, uint32_t(rank), arena + shift, extents,
+               pitches, lower, upper, uint32_t(sizes[1]), uint32_t(sizes[0]),
+               elementStrides, CU_TENSOR_MAP_INTERLEAVE_NONE,
+               lookUp(swizzles, question.number("swizzle"), "swizzle"),
+               CU_TENSOR_MAP_L2_PROMOTION_L2_128B,
+               question.number("nan")
+                   ? CU_TENSOR_MAP_FLOAT_OOB_FILL_NAN_REQUEST_ZERO_FMA
+                   : CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
     if (encoded != CUDA_SUCCESS) {
       const char *name = "an unknown error";
       errorName(encoded, &name);
