@@ -260,7 +260,7 @@ def multicast_kernel(desc):
     bar = mbarrier.allocate_mbarrier()
     # CHECK: ttng.async_tma_copy_global_to_local %arg0[{{.*}}] offsets = [{{.*}}] {{[^{]*}} {multicast} :
     tma.async_load_im2col(desc, [0, 0, 0, 0], [0, 0], bar, block, multicast=True)
-    # CHECK: ttng.async_tma_copy_global_to_local %arg0[{{.*}}] offsets = [{{.*}}] %{{[^{]*}}, %true :
+    # CHECK: ttng.async_tma_copy_global_to_local %arg0[{{.*}}] offsets = [{{.*}}] %{{[^{]*}}, %true{{[_0-9]*}} :
     tma.async_load_im2col(desc, [0, 0, 0, 0], [0, 0], bar, block)
 
 
