@@ -17,7 +17,7 @@ READY := $(VENV)/ready
 endif
 
 TUTORIAL := python/tutorials/gluon/13-conv-im2col.py
-REQUIREMENTS := python/requirements.txt python/test-requirements.txt
+REQUIREMENTS := python/requirements.txt python/test-requirements.txt docs/requirements.txt
 SIMULATOR := third_party/simulator
 CLANG_FORMAT = $(PYTHON) -c "from clang_format import clang_format; clang_format()"
 CUDA_SOURCES := $(wildcard third_party/nvidia/unittest/*/*.cu)
@@ -30,7 +30,7 @@ HAS_CMAKE := $(shell command -v cmake >/dev/null 2>&1 && echo yes)
 .PHONY: help
 help:
 	@sed -n '1,/^$$/s/^# //p' Makefile
-	@echo "other targets: venv test-lit test-gluon test-tutorial test-simulator test-bench lint format figures bench docs clean"
+	@echo "other targets: venv test-lit test-gluon test-tutorial test-simulator test-bench test-docs lint format figures bench docs clean"
 
 # Triton comes last and alone: torch depends on a Triton of its own, if on any. The simulator is a plugin that Triton finds.
 $(VENV)/ready: $(REQUIREMENTS) $(SIMULATOR)/pyproject.toml Makefile
@@ -50,7 +50,7 @@ tutorial: $(READY)
 
 # On a GPU, or where there is none on a simulated sm_90; then on a simulated sm_100 in any case.
 .PHONY: test test-gluon test-tutorial test-bench test-simulator
-test: lint docs test-lit test-simulator test-bench test-gluon test-tutorial
+test: lint $(if $(filter $(PINNED),$(TRITON)),test-docs) test-lit test-simulator test-bench test-gluon test-tutorial
 
 test-gluon: $(READY)
 	$(PYTHON) -m pytest python/test/gluon
@@ -103,17 +103,15 @@ figures: $(READY)
 bench: $(READY)
 	$(PYTHON) python/triton_conv/bench/tutorial.py
 
-# In an environment of its own, which needs no Triton.
-.PHONY: docs
-docs: .venv-docs/ready
-	.venv-docs/bin/python -m sphinx -W --keep-going -n -q -b html docs build/docs
+# The documentation, with the tutorial run for its page; then its links, examples and explorer.
+.PHONY: docs test-docs
+docs: $(READY)
+	$(PYTHON) -m sphinx -W --keep-going -n -q -b html docs build/docs
 	@echo build/docs/index.html
 
-.venv-docs/ready: docs/requirements.txt
-	$(PYTHON3) -m venv .venv-docs
-	.venv-docs/bin/python -m pip install --quiet -r docs/requirements.txt
-	touch $@
+test-docs: docs
+	$(PYTHON) -m pytest docs/test_site.py
 
 .PHONY: clean
 clean:
-	rm -rf .venv .venv-* build
+	rm -rf .venv .venv-* build docs/_generated docs/gluon/tutorials

@@ -1,4 +1,4 @@
-"""Draw the figures of im2col: im2col-walk.svg and im2col-gemm.svg, beside this file or in the folder named.
+"""Draw the figures of im2col, im2col-*.svg, beside this file or in the folder named.
 
     python docs/gluon/draw_im2col.py [FOLDER]
 
@@ -16,7 +16,8 @@ import matplotlib.pyplot as plt  # noqa: E402
 from matplotlib.patches import Rectangle  # noqa: E402
 
 HERE = pathlib.Path(__file__).resolve().parent
-sys.path.insert(0, str(HERE.parents[1] / "python" / "test" / "gluon"))
+sys.path[:0] = [str(HERE.parents[1] / "python" / "test" / "gluon"), str(HERE / "examples")]
+from conv_as_gemm import fprop_walk, out_extents, residue_class  # noqa: E402
 from im2col_reference import sources, walk  # noqa: E402
 
 IMAGE, FILL, BASE, READ, WEIGHT = "#eef2f7", "#c9ced6", "#2a6fb0", "#d9822b", "#3f8f5f"
@@ -38,7 +39,7 @@ def outline(axes, row, column, height, width, color, style="-"):
 def frame(axes, rows, columns, title):
     axes.set_xlim(columns[0] - 0.2, columns[1] + 0.2)
     axes.set_ylim(rows[1] + 0.2, rows[0] - 0.2)
-    axes.set_aspect("equal")
+    axes.set_aspect("equal", anchor="N")
     axes.axis("off")
     axes.set_title(title)
 
@@ -125,9 +126,80 @@ def draw_gemm():
     return figure
 
 
+def draw_corners():
+    """A line of 7 pixels, 3 taps that are 2 apart, padding 2 before and 1 after; strides 1 and 2."""
+    extent, taps, dilation, before, after = 7, 3, 2, 2, 1
+    figure, axes = plt.subplots(1, 2, figsize=(8.6, 3.6), layout="constrained")
+    for axis, stride in zip(axes, (1, 2)):
+        (out, ) = out_extents([extent], [taps], [stride], [before], [after], [dilation])
+        lower, upper, steps, offsets = fprop_walk([taps], [stride], [before], [after], [dilation])
+        shape, last = (1, extent, 8), extent - 1 + upper[0]
+        frame(axis, (-1.6, out), (-before - 2.2, extent + after),
+              f"stride {stride}: lower corner {lower[0]}, upper corner {upper[0]}")
+        for position in range(-before, extent + after):
+            axis.text(position + 0.5, -0.4, position, ha="center", va="center", color="#5a6472")
+        for row, (_, base) in enumerate(
+                position for position, _ in zip(walk(shape, lower, upper, steps, (0, *lower)), range(out))):
+            axis.text(-before - 0.3, row + 0.5, f"output {row}", ha="right", va="center")
+            for position in range(-before, extent + after):
+                cell(axis, row, position, IMAGE if 0 <= position < extent else "white")
+            for (tap, ), offset in offsets.items():
+                read = sources(shape, lower, upper, steps, (0, *lower), offset, out)[row]
+                assert read in (None, (0, base + offset[0]))
+                cell(axis, row, base + offset[0], FILL if read is None else READ, tap)
+            outline(axis, row, base, 1, 1, BASE)
+        axis.plot([lower[0]] * 2, [-0.9, out], color=BASE, linestyle="--")
+        axis.plot([last + 1] * 2, [-0.9, out], color=BASE, linestyle="--")
+        axis.text((lower[0] + last + 1) / 2, -1.2, "base positions", ha="center", va="center", color=BASE)
+    handles = [
+        Rectangle((0, 0), 1, 1, facecolor=READ, label="pixel read, by tap"),
+        Rectangle((0, 0), 1, 1, facecolor=FILL, label="outside: filled with zeros"),
+        Rectangle((0, 0), 1, 1, fill=False, edgecolor=BASE, linewidth=2, label="base position, where tap 0 reads"),
+    ]
+    figure.legend(handles=handles, loc="outside lower center", ncols=3, frameon=False)
+    return figure
+
+
+def draw_dgrad():
+    """The input gradient of 8 pixels under 3 taps, stride 2, padding 1: by pixel, and as two walks, one a residue class."""
+    extent, taps, stride, before, dilation = 8, 3, 2, 1, 1
+    (out, ) = out_extents([extent], [taps], [stride], [before], [1], [dilation])
+    figure, axes = plt.subplots(1, 3, figsize=(8.6, 3.8), layout="constrained", width_ratios=(1, 1.3, 1.3))
+    reached = {(p * stride - before + r * dilation, p): r for p in range(out) for r in range(taps)}
+    frame(axes[0], (-1.4, extent), (-1.8, out), "input pixels that\noutput pixels reach")
+    for axis, first in zip(axes, (0, -1, -1)):
+        for p in range(first, out - first):
+            axis.text(p + 0.5, -0.4, p, ha="center", va="center", color="#5a6472")
+    for h in range(extent):
+        axes[0].text(-0.3, h + 0.5, f"h = {h}", ha="right", va="center")
+        for p in range(out):
+            tap = reached.get((h, p), "")
+            cell(axes[0], h, p, IMAGE if tap == "" else (READ, WEIGHT)[h % stride], tap)
+    for a, axis in enumerate(axes[1:]):
+        count, lower, upper, offsets = residue_class(a, extent, out, taps, stride, before, dilation)
+        frame(
+            axis, (-1.4, extent), (-3.0, out + 1), f"class {a}: corners {lower}, {upper}; tap: offset\n" +
+            ", ".join(f"{tap}: {offset}" for tap, offset in offsets.items()))
+        for row in range(count):
+            axis.text(-1.3, row + 0.5, f"h = {a + stride * row}", ha="right", va="center")
+            for p in range(-1, out + 1):
+                cell(axis, row, p, IMAGE if 0 <= p < out else "white")
+            for tap, offset in offsets.items():
+                read = sources((1, out, 8), [lower], [upper], [1], (0, lower), [offset], count)[row]
+                place = lower + row + offset
+                assert (read is not None) == (reached.get((a + stride * row, place)) == tap)
+                cell(axis, row, place, FILL if read is None else (READ, WEIGHT)[a], tap)
+    return figure
+
+
+FIGURES = {
+    "im2col-walk": draw_walk, "im2col-gemm": draw_gemm, "im2col-corners": draw_corners, "im2col-dgrad": draw_dgrad
+}
+
+
 def main(folder):
     with plt.rc_context(STYLE):
-        for name, draw in (("im2col-walk", draw_walk), ("im2col-gemm", draw_gemm)):
+        for name, draw in FIGURES.items():
             figure = draw()
             figure.savefig(folder / f"{name}.svg", facecolor="white", metadata={"Date": None})
             plt.close(figure)

@@ -814,6 +814,11 @@ def test_inf_weight_stays_in_its_tap(kernel):
 #
 # The comparison is with cuDNN in channels_last, after its own search for the fastest algorithm, and with cuBLAS on a
 # matrix product of the same M, N and K, which has the same work to do but reads its left operand once and without gaps.
+#
+# .. figure:: /gluon/conv-im2col-h200.svg
+#    :alt: TFLOP/s of the two kernels, cuDNN and cuBLAS by layer.
+#
+#    On more layers than below, in bf16 on an H200.
 
 LAYERS = {
     "64 > 256, 1x1": Conv(128, 56, 56, 64, 256, 1, 1),

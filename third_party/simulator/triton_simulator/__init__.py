@@ -40,7 +40,7 @@ class activate:
 
     @property
     def counts(self):
-        """What the launches so far did: MMA FLOPs, bytes by TMA, waits, peaks of shared and tensor memory."""
+        """What the launches so far did, by name -- MMA FLOPs, bytes by TMA, waits, peaks of shared and tensor memory."""
         return dict(self.driver.counts)
 
     def report(self):
