@@ -19,6 +19,7 @@ endif
 TUTORIAL := python/tutorials/gluon/13-conv-im2col.py
 REQUIREMENTS := python/requirements.txt python/test-requirements.txt docs/requirements.txt
 SIMULATOR := third_party/simulator
+LIBRARY := python/triton_conv
 CLANG_FORMAT = $(PYTHON) -c "from clang_format import clang_format; clang_format()"
 CUDA_SOURCES := $(wildcard third_party/nvidia/unittest/*/*.cu)
 SOURCES := python docs $(SIMULATOR) test bin
@@ -30,14 +31,14 @@ HAS_CMAKE := $(shell command -v cmake >/dev/null 2>&1 && echo yes)
 .PHONY: help
 help:
 	@sed -n '1,/^$$/s/^# //p' Makefile
-	@echo "other targets: venv test-lit test-gluon test-tutorial test-simulator test-bench test-docs lint format figures bench docs clean"
+	@echo "other targets: venv test-lit test-gluon test-tutorial test-simulator test-bench test-conv test-docs lint format figures bench docs clean"
 
 # Triton comes last and alone: torch depends on a Triton of its own, if on any. The simulator is a plugin that Triton finds.
-$(VENV)/ready: $(REQUIREMENTS) $(SIMULATOR)/pyproject.toml Makefile
+$(VENV)/ready: $(REQUIREMENTS) $(SIMULATOR)/pyproject.toml $(LIBRARY)/pyproject.toml Makefile
 	$(PYTHON3) -m venv $(VENV)
 	$(VENV)/bin/python -m pip install --quiet $(addprefix -r ,$(REQUIREMENTS))
 	$(VENV)/bin/python -m pip install --quiet --no-deps triton==$(TRITON)
-	$(VENV)/bin/python -m pip install --quiet --no-deps --no-build-isolation -e $(SIMULATOR)
+	$(VENV)/bin/python -m pip install --quiet --no-deps --no-build-isolation -e $(SIMULATOR) -e $(LIBRARY)
 	$(VENV)/bin/python -c "import torch, triton; assert triton.__version__ == '$(TRITON)', triton.__version__"
 	touch $@
 
@@ -50,7 +51,7 @@ tutorial: $(READY)
 
 # On a GPU, or where there is none on a simulated sm_90; then on a simulated sm_100 in any case.
 .PHONY: test test-gluon test-tutorial test-bench test-simulator
-test: lint $(if $(filter $(PINNED),$(TRITON)),test-docs) test-lit test-simulator test-bench test-gluon test-tutorial
+test: lint $(if $(filter $(PINNED),$(TRITON)),test-docs) test-lit test-simulator test-bench test-gluon test-tutorial test-conv
 
 test-gluon: $(READY)
 	$(PYTHON) -m pytest python/test/gluon
@@ -60,8 +61,16 @@ test-tutorial: $(READY)
 	$(PYTHON) -m pytest $(TUTORIAL)
 	$(PYTHON) -m pytest $(TUTORIAL) --simulate sm_100
 
+# The library, whose kernels for sm_100 need to be compiled and simulated with one Triton only.
+.PHONY: test-conv
+test-conv: $(READY)
+	$(PYTHON) -m pytest $(LIBRARY)/tests
+ifeq ($(TRITON),$(PINNED))
+	$(PYTHON) -m pytest $(LIBRARY)/tests --simulate sm_100
+endif
+
 test-bench: $(READY)
-	$(PYTHON) -m pytest python/triton_conv/bench docs/gluon
+	$(PYTHON) -m pytest $(LIBRARY)/bench docs/gluon
 
 # The lit tests by CMake's target, as in Triton's build, where there is CMake; then what proves them, and the tools that run them.
 .PHONY: test-lit run-lit

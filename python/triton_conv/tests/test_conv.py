@@ -1,0 +1,218 @@
+"""Convolutions of every kind against PyTorch in float64."""
+
+import itertools
+import random
+
+import pytest
+import torch
+import torch.nn.functional as F
+import triton_conv
+from triton_conv import launch
+
+DTYPES = [torch.bfloat16, torch.float16, torch.float32]
+# The largest relative error of one rounding, of the result to 16 bits or of an operand to tf32.
+ERRORS = {torch.bfloat16: 2**-8, torch.float16: 2**-11, torch.float32: 2**-11}
+CONV = {1: F.conv1d, 2: F.conv2d, 3: F.conv3d}
+OURS = {1: triton_conv.conv1d, 2: triton_conv.conv2d, 3: triton_conv.conv3d}
+MEMORY = {1: None, 2: torch.channels_last, 3: torch.channels_last_3d}
+ACTIVATIONS = {None: lambda y: y, "relu": torch.relu, "silu": F.silu, "gelu": F.gelu}
+
+
+def expected_conv(x, w, bias, stride, before, after, dilation, groups, activation=None, residual=None):
+    """In float64, on explicitly padded input."""
+    pads = [pad for pair in zip(reversed(before), reversed(after)) for pad in pair]
+    double = lambda tensor: None if tensor is None else tensor.cpu().double()
+    y = CONV[x.ndim - 2](F.pad(double(x), pads), double(w), double(bias), stride, 0, dilation, groups)
+    return ACTIVATIONS[activation](y if residual is None else y + double(residual))
+
+
+def relative_error(y, expected):
+    return ((y.cpu().double() - expected).norm() / expected.norm().clamp(min=1e-30)).item()
+
+
+def check(x, w, bias=None, stride=1, before=0, after=None, dilation=1, groups=1, activation=None, residual=None):
+    rank = x.ndim - 2
+    stride, before, dilation = ((v, ) * rank if isinstance(v, int) else tuple(v) for v in (stride, before, dilation))
+    after = before if after is None else (after, ) * rank if isinstance(after, int) else tuple(after)
+    y = OURS[rank](x, w, bias, stride, tuple(zip(before, after)), dilation, groups, activation=activation,
+                   residual=residual)
+    expected = expected_conv(x, w, bias, stride, before, after, dilation, groups, activation, residual)
+    assert y.shape == expected.shape and y.dtype == x.dtype
+    assert y.movedim(1, -1).is_contiguous()
+    assert y.isfinite().all()
+    assert relative_error(y, expected) < ERRORS[x.dtype]
+    return y
+
+
+def tensors(rank, N, C, extents, K, taps, dtype, groups=1, seed=0):
+    generator = torch.Generator().manual_seed(seed)
+    device = launch.active_device()
+    x = torch.randn((N, C, *extents), generator=generator).to(device, dtype)
+    scale = (C // groups * torch.Size(taps).numel())**-0.5
+    w = (torch.randn((K, C // groups, *taps), generator=generator) * scale).to(device, dtype)
+    if rank > 1:
+        x, w = x.to(memory_format=MEMORY[rank]), w.to(memory_format=MEMORY[rank])
+    return x, w
+
+
+@pytest.mark.parametrize("rank, dtype", list(itertools.product((1, 2, 3), DTYPES)))
+def test_random_problems(rank, dtype):
+    rng = random.Random(f"{rank} {dtype}")
+    generator = torch.Generator().manual_seed(rank)
+    activation = rng.choice(list(ACTIVATIONS))
+    done = 0
+    while done < (200 if torch.cuda.is_available() else 12):
+        many = lambda low, high: tuple(rng.randint(low, high) for _ in range(rank))
+        extents, taps, stride, dilation = many(1, (60, 16, 7)[rank - 1]), many(1, 4), many(1, 3), many(1, 2)
+        before, after = many(0, 3), many(0, 3)
+        if any(e + b + a <= (t - 1) * d for e, b, a, t, d in zip(extents, before, after, taps, dilation)):
+            continue
+        groups = rng.choice([1, 1, 1, 2])
+        C, K = groups * rng.randint(1, 90), groups * rng.randint(1, 150)
+        x, w = tensors(rank, rng.randint(1, 3), C, extents, K, taps, dtype, groups, rng.randrange(2**31))
+        if rng.random() < 0.3:
+            x = x.contiguous()
+        bias = torch.randn(K, generator=generator).to(x)
+        residual = None
+        if rng.random() < 0.5:
+            shape = F.pad(x, [p for pair in zip(reversed(before), reversed(after)) for p in pair])
+            residual = torch.randn(
+                CONV[rank](shape.cpu().float(), w.cpu().float(), None, stride, 0, dilation, groups).shape,
+                generator=generator).to(x)
+        check(x, w, bias, stride, before, after, dilation, groups, activation, residual)
+        done += 1
+
+
+KINDS = {
+    "several tiles and steps": ((2, 160, (20, 20), 200, (3, 3)), {"before": 1}),
+    "one pixel": ((1, 8, (1, 1), 8, (1, 1)), {}),
+    "one output": ((1, 64, (5, 5), 72, (5, 5)), {}),
+    "a filter larger than the image": ((2, 16, (2, 3), 16, (5, 7)), {"before": (2, 3)}),
+    "causal": ((2, 32, (40, ), 64, (3, )), {"before": 4, "after": 0, "dilation": 2}),
+    "causal in time": ((1, 32, (5, 6, 6), 32, (3, 3, 3)), {"before": (2, 1, 1), "after": (0, 1, 1)}),
+    "stride 8": ((1, 16, (40, 41), 16, (3, 3)), {"stride": 8, "before": 1}),
+    "a stem": ((2, 3, (33, 35), 64, (7, 7)), {"stride": 2, "before": 3}),
+    "a stem without a stride": ((1, 3, (12, 12), 32, (3, 3)), {"before": 1}),
+    "a stem in 1-D": ((2, 1, (100, ), 24, (9, )), {"stride": 4, "before": 4}),
+    "a stem in 3-D": ((1, 3, (5, 12, 12), 16, (3, 5, 5)), {"stride": (1, 2, 2), "before": (1, 2, 2)}),
+    "a dilated stem": ((1, 3, (14, 14), 16, (3, 3)), {"dilation": 2, "before": 2}),
+    "patches": ((2, 3, (33, 50), 40, (16, 16)), {"stride": 16}),
+    "patches in 3-D": ((1, 3, (4, 18, 27), 16, (2, 9, 9)), {"stride": (2, 9, 9)}),
+    "a stride of the filter's size": ((2, 24, (8, 8), 32, (2, 2)), {"stride": 2}),
+    "groups on tensor cores": ((2, 96, (9, 9), 144, (3, 3)), {"groups": 3, "before": 1}),
+    "groups of a block and a half": ((1, 192, (6, 6), 48, (3, 3)), {"groups": 2, "before": 1}),
+    "narrow groups": ((2, 32, (9, 9), 48, (3, 3)), {"groups": 8, "before": 1}),
+    "depthwise": ((2, 40, (9, 10), 40, (3, 3)), {"groups": 40, "before": 1, "stride": 2}),
+    "depthwise with a multiplier": ((1, 7, (30, ), 21, (5, )), {"groups": 7, "before": 2}),
+    "depthwise in 3-D": ((1, 12, (4, 5, 6), 12, (3, 3, 3)), {"groups": 12, "before": 1}),
+    "odd channels": ((2, 13, (9, 9), 11, (3, 3)), {"before": 1}),
+    "one channel in and out": ((1, 1, (9, 9), 1, (3, 3)), {"before": 1}),
+}  # yapf: disable
+
+
+# On a GPU each kind in each dtype, elsewhere in one of them by turns: the time goes into compiling.
+EACH = [(kind, dtype)
+        for number, kind in enumerate(KINDS)
+        for dtype in (DTYPES if torch.cuda.is_available() else DTYPES[number % 3:][:1])]
+
+
+@pytest.mark.parametrize("kind, dtype", EACH)
+def test_kinds(kind, dtype):
+    (N, C, extents, K, taps), options = KINDS[kind]
+    x, w = tensors(len(extents), N, C, extents, K, taps, dtype, options.get("groups", 1), seed=3)
+    bias = torch.randn(K, generator=torch.Generator().manual_seed(4)).to(x)
+    first = check(x, w, bias, **options, activation="silu")
+    assert torch.equal(first, check(x, w, bias, **options, activation="silu"))  # bitwise the same again
+
+
+@pytest.mark.parametrize("activation", ACTIVATIONS)
+@pytest.mark.parametrize("with_bias, with_residual", list(itertools.product((False, True), repeat=2)))
+def test_epilogues_over_several_tiles(activation, with_bias, with_residual):
+    """More tiles than programs, so that slabs and residuals go around their rings; a bias in float32."""
+    x, w = tensors(2, 3, 32, (31, 33), 136, (3, 3), torch.bfloat16)
+    generator = torch.Generator().manual_seed(1)
+    bias = torch.randn(136, generator=generator).to(x.device) if with_bias else None
+    residual = None
+    if with_residual:
+        residual = torch.randn((3, 136, 31, 33), generator=generator).to(x).to(memory_format=torch.channels_last)
+    check(x, w, bias, before=1, activation=activation, residual=residual)
+
+
+@pytest.mark.parametrize("kind", [
+    "several tiles and steps", "a stem", "odd channels", "narrow groups", "groups on tensor cores", "patches",
+    "depthwise"
+])
+def test_infinities_and_nans_spread_as_in_float64(kind):
+    (N, C, extents, K, taps), options = KINDS[kind]
+    groups = options.get("groups", 1)
+    x, w = tensors(len(extents), N, C, extents, K, taps, torch.bfloat16, groups, seed=5)
+    rng = random.Random(kind)
+    for tensor, values in ((x, (float("inf"), float("nan"))), (w, (float("-inf"), ))):
+        flat = tensor.movedim(1, -1).reshape(-1)
+        for value in values:
+            flat[rng.randrange(flat.numel())] = value
+        tensor.copy_(flat.reshape(tensor.movedim(1, -1).shape).movedim(-1, 1))
+    before = options.get("before", 0)
+    before = (before, ) * len(extents) if isinstance(before, int) else before
+    stride, dilation = options.get("stride", 1), options.get("dilation", 1)
+    y = OURS[len(extents)](x, w, None, stride, tuple(zip(before, before)), dilation, groups).cpu()
+    expected = expected_conv(x, w, None, stride, before, before, dilation, groups)
+    assert 0 < expected.isnan().sum() and (expected.isinf().any() or kind == "patches")
+    assert torch.equal(y.isnan(), expected.isnan())
+    assert torch.equal(y.isposinf(), expected.isposinf()) and torch.equal(y.isneginf(), expected.isneginf())
+
+
+def test_padding_forms():
+    x, w = tensors(2, 1, 16, (9, 10), 16, (3, 4), torch.bfloat16)
+    same = triton_conv.conv2d(x, w, padding="same")  # one more after than before
+    assert same.shape[2:] == x.shape[2:]
+    assert torch.equal(same, triton_conv.conv2d(x, w, padding=((1, 1), (1, 2))))
+    assert relative_error(same, expected_conv(x, w, None, 1, (1, 1), (1, 2), 1, 1)) < ERRORS[x.dtype]
+    assert torch.equal(triton_conv.conv2d(x, w, padding="valid"), triton_conv.conv2d(x, w))
+    assert torch.equal(triton_conv.conv2d(x, w, padding=(1, 2)), triton_conv.conv2d(x, w, padding=((1, 1), (2, 2))))
+    assert torch.equal(triton_conv.conv2d(x[0], w), triton_conv.conv2d(x, w)[0])
+
+
+def test_empty_batch():
+    x, w = tensors(2, 1, 16, (9, 10), 24, (3, 3), torch.bfloat16)
+    y = triton_conv.conv2d(x[:0], w, padding=1)
+    assert y.shape == (0, 24, 9, 10) and y.dtype == x.dtype
+
+
+def test_tensors_that_need_no_copy_get_none(monkeypatch):
+    """channels_last memory, slices of it, and channels_last weights go to TMA as they are."""
+    x, w = tensors(2, 2, 64, (9, 10), 32, (3, 3), torch.bfloat16)
+    taken = []
+    descriptor = launch.descriptors.input_descriptor
+    weight = launch.descriptors.weight_descriptor
+    monkeypatch.setattr(launch.descriptors, "input_descriptor",
+                        lambda p, x, *rest: taken.append(x) or descriptor(p, x, *rest))
+    monkeypatch.setattr(launch.descriptors, "weight_descriptor",
+                        lambda p, w, *rest: taken.append(w) or weight(p, w, *rest))
+    for view in (x, x[1:], x[:, 8:40], x[:, :, 2:7, 1:9], x[:, :, ::2]):
+        part = w[:, :view.shape[1]].contiguous(memory_format=torch.channels_last)
+        check(view, part, before=1)
+        assert [tensor.data_ptr() for tensor in taken[-2:]] == [view.data_ptr(), part.data_ptr()]
+    check(x.contiguous(), w, before=1)
+    assert taken[-2].data_ptr() != x.data_ptr()
+
+
+def test_a_converted_weight_is_kept_until_it_changes():
+    x, w = tensors(2, 1, 16, (6, 6), 8, (3, 3), torch.bfloat16)
+    w = w.contiguous()
+    kept = launch.mem.weight_memory(w)[0]
+    assert launch.mem.weight_memory(w)[0] is kept
+    check(x, w, before=1)
+    w.mul_(2)
+    assert launch.mem.weight_memory(w)[0] is not kept
+    check(x, w, before=1)
+
+
+def test_a_batch_in_parts(monkeypatch):
+    """As where output pixels are too many for 32 bits, with a smaller limit."""
+    from triton_conv import geometry
+    for groups in (1, 16):
+        x, w = tensors(2, 5, 16, (6, 7), 16, (3, 3), torch.bfloat16, groups)
+        residual = torch.randn(5, 16, 6, 7, generator=torch.Generator().manual_seed(1)).to(x)
+        monkeypatch.setattr(launch, "split_batch", lambda problem: geometry.split_batch(problem, 2 * 42))
+        check(x, w, before=1, groups=groups, residual=residual)

@@ -1,0 +1,71 @@
+"""Wrong calls: each is refused before any launch, with the argument, its value and what is expected; the next call works."""
+
+import pytest
+import torch
+import triton_conv
+from triton_conv import launch
+
+
+def good(**changes):
+    device = launch.active_device()
+    values = dict(input=torch.ones(1, 16, 6, 6, dtype=torch.bfloat16, device=device),
+                  weight=torch.ones(8, 16, 3, 3, dtype=torch.bfloat16, device=device))
+    return values | {name: value(values) if callable(value) else value for name, value in changes.items()}
+
+
+WRONG = [
+    (dict(input=lambda v: v["input"][0, 0]), ValueError, r"input has shape \(6, 6\); expected 4 dimensions \(N, C, H, W\)"),
+    (dict(weight=lambda v: v["weight"][0]), ValueError, r"weight has shape \(16, 3, 3\); expected 4 dimensions"),
+    (dict(weight=lambda v: v["weight"][:, :8]), ValueError, "input has 16 channels, weight takes 8 in each of 1 groups"),
+    (dict(groups=3), ValueError, "groups is 3; expected a divisor of 16 input and 8 output channels"),
+    (dict(groups=0), ValueError, "groups is 0"),
+    (dict(groups=2), ValueError, "weight takes 16 in each of 2 groups; expected 32"),
+    (dict(stride=0), ValueError, "stride is 0; expected an int or 2 ints of at least 1"),
+    (dict(stride=(1, 2, 3)), ValueError, r"stride is \(1, 2, 3\); expected an int or 2 ints"),
+    (dict(stride=1.5), (ValueError, TypeError), ""),
+    (dict(stride=9), NotImplementedError, "stride 9 in H is more than 8"),
+    (dict(dilation=(0, 1)), ValueError, r"dilation is \(0, 1\)"),
+    (dict(dilation=3), ValueError, "the filter spans 7 pixels in H, the padded input 6: no output"),
+    (dict(padding=-1), ValueError, "padding is -1; expected an int or 2 ints of at least 0"),
+    (dict(padding="full"), ValueError, "padding is 'full'; expected 'same', 'valid'"),
+    (dict(padding="same", stride=2), ValueError, r"padding is 'same' and stride is \(2, 2\); expected a stride of 1"),
+    (dict(padding=((1, 1), )), ValueError, "expected 2 pairs"),
+    (dict(padding=((1, 1), (1, -1))), ValueError, "expected 2 pairs"),
+    (dict(padding=((1, 1), 2)), ValueError, "expected 2 pairs"),
+    (dict(padding=200), NotImplementedError, "padding before in H needs a corner of -200, outside -128 to 127"),
+    (dict(bias=lambda v: v["input"].new_ones(9)), ValueError, r"bias has shape \(9,\); expected \(8,\)"),
+    (dict(bias=lambda v: v["input"].new_ones(8).half()), TypeError, "bias is torch.float16, input is torch.bfloat16"),
+    (dict(residual=lambda v: v["input"]), ValueError, r"residual has shape \(1, 16, 6, 6\); expected that of the output, \(1, 8, 4, 4\)"),
+    (dict(activation="tanh"), ValueError, "activation is 'tanh'; expected None or one of"),
+    (dict(input=lambda v: v["input"].double()), TypeError, "input is torch.float64; expected torch.bfloat16"),
+    (dict(input=lambda v: v["input"].int()), TypeError, "input is torch.int32"),
+    (dict(weight=lambda v: v["weight"].float()), TypeError, "weight is torch.float32, input is torch.bfloat16"),
+    (dict(weight=lambda v: v["weight"][:, :, :0]), ValueError, "expected channels and taps"),
+    (dict(input=lambda v: v["input"][:, :0], weight=lambda v: v["weight"][:, :0]), ValueError, "expected channels and taps"),
+]  # yapf: disable
+
+
+@pytest.mark.parametrize("changes, error, message", WRONG, ids=[str(i) for i in range(len(WRONG))])
+def test_wrong_calls(changes, error, message):
+    with pytest.raises(error, match=message):
+        triton_conv.conv2d(**good(**changes))
+    assert (triton_conv.conv2d(**good()) == 144).all()
+
+
+def test_tf32_is_asked_for():
+    x, w = (good()[name].float() for name in ("input", "weight"))
+    assert (triton_conv.conv2d(x, w) == 144).all()
+    allowed = torch.backends.cudnn.allow_tf32
+    torch.backends.cudnn.allow_tf32 = False
+    try:
+        with pytest.raises(TypeError, match="allow_tf32 is False"):
+            triton_conv.conv2d(x, w)
+    finally:
+        torch.backends.cudnn.allow_tf32 = allowed
+
+
+def test_gradients_are_refused_clearly():
+    x, w = good()["input"], good()["weight"].requires_grad_()
+    y = triton_conv.conv2d(x, w)
+    with pytest.raises(NotImplementedError, match="computes no gradients yet"):
+        y.sum().backward()

@@ -1,0 +1,113 @@
+"""The formulas against brute force, on thousands of problems, without a GPU."""
+
+import itertools
+import math
+import random
+
+import pytest
+from im2col_reference import sources
+from triton_conv import heuristics
+from triton_conv.geometry import MOST_ROWS, ConvProblem, fold_width, folded_row, split_batch
+
+
+def random_problem(rng, rank, largest=9):
+    while True:
+        many = lambda low, high: tuple(rng.randint(low, high) for _ in range(rank))
+        problem = ConvProblem(rng.randint(1, 3), rng.randint(1, 9), rng.randint(1, 9), many(1, largest), many(1, 4), many(1, 4),
+                              many(0, 3), many(0, 3), many(1, 3))  # yapf: disable
+        if all(e + b + a > r for e, b, a, r in zip(problem.extents, problem.before, problem.after, problem.reach)):
+            return problem
+
+
+def bases(problem):
+    """By definition: the input pixel that tap 0 reads for each output, in order, by trying every start."""
+    places = [[start for start in range(-before, extent + after - reach, stride)] for extent, before, after, reach,
+              stride in zip(problem.extents, problem.before, problem.after, problem.reach, problem.strides)]
+    return [(n, *base) for n in range(problem.batch) for base in itertools.product(*places)]
+
+
+@pytest.mark.parametrize("rank", [1, 2, 3])
+def test_the_walk_visits_every_output_once(rank):
+    rng = random.Random(rank)
+    for _ in range(1500):
+        problem = random_problem(rng, rank)
+        starts = bases(problem)
+        assert problem.rows == len(starts)
+        taps = [rng.randrange(t) for t in problem.taps]
+        offsets = [t * d for t, d in zip(taps, problem.dilations)]
+        shape = (problem.batch, *problem.extents, problem.channels)
+        walked = sources(shape, problem.lower, problem.upper, problem.strides, (0, *problem.lower), offsets,
+                         problem.rows)
+        for (n, *base), row in zip(starts, walked):
+            pixel = [b + o for b, o in zip(base, offsets)]
+            inside = all(0 <= p < e for p, e in zip(pixel, problem.extents))
+            assert row == ((n, *pixel) if inside else None)
+
+
+def test_sizes():
+    problem = ConvProblem(2, 8, 12, (9, 7), (3, 2), (2, 1), (1, 0), (1, 3), (1, 2), groups=4)
+    assert problem.out == (5, 8) and problem.rows == 80 and problem.reduction == 2 * 6
+    assert problem.flops == 2 * 80 * 12 * 12
+    assert (problem.group_channels, problem.group_out_channels) == (2, 3)
+
+
+@pytest.mark.parametrize("rank, changes, message", [
+    (2, {"strides": (9, 1)}, "stride 9 in H is more than 8"),
+    (3, {"taps": (1, 1, 33), "extents": (5, 5, 40)}, "reaches 32 pixels in W, more than 31"),
+    (2, {"before": (0, 129)}, "padding before in W needs a corner of -129"),
+    (3, {"before": (17, 0, 0)}, "padding before in D needs a corner of -17"),
+    (1, {"taps": (65537, ), "extents": (65540, )}, "reaches 65536 pixels in W, more than 65535"),
+])
+def test_obstacles(rank, changes, message):
+    values = dict(batch=1, channels=8, out_channels=8, extents=(5, ) * rank, taps=(1, ) * rank, strides=(1, ) * rank,
+                  before=(0, ) * rank, after=(0, ) * rank, dilations=(1, ) * rank)
+    assert ConvProblem(**values).obstacles() == []
+    assert any(message in sentence for sentence in ConvProblem(**values | changes).obstacles())
+
+
+@pytest.mark.parametrize("size", [2, 4])
+def test_folding_the_width(size):
+    """Every element that an output's taps read in the last dimension is at its place in the window."""
+    rng = random.Random(size)
+    for _ in range(1000):
+        problem = random_problem(rng, rng.choice([1, 2, 3]))
+        fold = fold_width(problem, size)
+        if problem.dilations[-1] != 1:
+            assert fold is None
+            continue
+        folded, padded = fold
+        pixels = folded_row(problem, padded, size)
+        step, taps = problem.strides[-1] * padded, problem.taps[-1]
+        assert padded >= problem.channels and step * size % 16 == 0 and pixels * padded * size % 16 == 0
+        assert folded.out == problem.out and folded.channels == taps * padded
+        for q in range(problem.out[-1]):
+            for s in range(taps):
+                element = q * step + s * padded  # of a row of the memory, whose pixel 0 is that of the padding
+                assert element == (q * problem.strides[-1] + s) * padded and element + padded <= pixels * padded
+        assert problem.before[-1] + problem.extents[-1] <= pixels
+
+
+def test_splitting_a_batch():
+    problem = ConvProblem(7, 8, 8, (1000, 1000), (1, 1), (1, 1), (0, 0), (0, 0), (1, 1))
+    assert split_batch(problem) == [(0, 7)]
+    assert split_batch(problem, 2 * 10**6) == [(0, 2), (2, 2), (4, 2), (6, 1)]
+    large = ConvProblem(1, 1, 1, (2**16, 2**16), (1, 1), (1, 1), (0, 0), (0, 0), (1, 1))
+    with pytest.raises(NotImplementedError, match=f"4294967296 output pixels; at most {MOST_ROWS}"):
+        split_batch(large)
+
+
+def test_tiles_fit_and_do_not_mix_groups():
+    rng = random.Random(0)
+    for _ in range(3000):
+        size, groups = rng.choice([2, 4]), rng.choice([1, 1, 2, 4])
+        channels = rng.randint(1, 20) * 32 // size if groups > 1 else rng.randint(1, 700)
+        problem = ConvProblem(rng.randint(1, 8), channels * groups, 8 * groups * rng.randint(1, 80), (rng.randint(1, 99), ),
+                              (3, ), (1, ), (1, ), (1, ), (1, ), groups)  # yapf: disable
+        tile = heuristics.choose(problem, size, 132)
+        stage = tile.block_k * size * (tile.block_m + tile.block_n)
+        slab = tile.block_m * tile.width * size
+        assert tile.stages >= 3 and tile.stages * stage + tile.slabs * slab + 1024 <= 227 * 1024
+        assert tile.block_k * size in (32, 64, 128) and slab == 16 * 1024 and tile.block_n % tile.width == 0
+        assert groups == 1 or channels % tile.block_k == 0
+        assert tile.block_k * size == 128 or math.ceil(
+            channels / tile.block_k) * tile.block_k * size <= 128 or groups > 1

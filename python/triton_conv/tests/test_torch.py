@@ -1,0 +1,101 @@
+"""As a citizen of PyTorch: operator checks, compilation, export, autocast, inference mode, modules."""
+
+import pytest
+import torch
+import triton_conv
+from test_conv import ERRORS, relative_error, tensors
+from triton_conv import launch
+
+
+def arguments(rank=2, residual=False):
+    extents = (9, 8, 7)[:rank]
+    x, w = tensors(rank, 2, 16, extents, 24, (3, ) * rank, torch.bfloat16)
+    bias = torch.randn(24).to(x)
+    y = torch.randn(2, 24, *extents).to(x) if residual else None
+    ones = [1] * rank
+    return x, w, bias, y, ones, ones, ones, ones, 1, "relu"
+
+
+@pytest.mark.parametrize("rank, residual", [(1, False), (2, True), (3, False)])
+def test_opcheck(rank, residual):
+    torch.library.opcheck(torch.ops.triton_conv.conv, arguments(rank, residual))
+
+
+def test_compile_without_a_break():
+    x, w, bias, *_ = arguments()
+
+    def model(x):
+        y = triton_conv.conv2d(x, w, bias, padding=1, activation="silu")
+        return triton_conv.conv2d(y, w.repeat(1, 2, 1, 1)[:, :24], padding="same", residual=y) * 2
+
+    compiled = torch.compile(model, fullgraph=True, backend="aot_eager")
+    assert torch.equal(compiled(x), model(x))
+    assert torch.equal(compiled(x), model(x))
+
+
+def test_export():
+    module = triton_conv.nn.Conv2d(16, 24, 3, padding=1, dtype=torch.bfloat16, device=launch.active_device())
+    x = arguments()[0]
+    with torch.no_grad():
+        program = torch.export.export(module, (x, ))
+        assert "triton_conv.conv" in str(program.graph)
+        assert torch.equal(program.module()(x), module(x))
+
+
+def test_inference_mode_and_weights_made_in_it():
+    x, w, *_ = arguments()
+    expected = triton_conv.conv2d(x, w)
+    with torch.inference_mode():
+        assert torch.equal(triton_conv.conv2d(x, w), expected)
+        assert torch.equal(triton_conv.conv2d(x.clone(), w.contiguous()), expected)
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_autocast(dtype):
+    x, w, bias, *_ = (tensor.float() if isinstance(tensor, torch.Tensor) else tensor for tensor in arguments())
+    with torch.autocast(x.device.type, dtype=dtype):
+        y = triton_conv.conv2d(x, w, bias)
+    assert y.dtype == dtype
+    assert torch.equal(y, triton_conv.conv2d(x.to(dtype), w.to(dtype), bias.to(dtype)))
+
+
+def test_modules_are_pytorchs():
+    for ours, theirs, extents in [(triton_conv.nn.Conv1d, torch.nn.Conv1d, (9, )),
+                                  (triton_conv.nn.Conv2d, torch.nn.Conv2d, (9, 8)),
+                                  (triton_conv.nn.Conv3d, torch.nn.Conv3d, (5, 6, 7))]:
+        options = dict(kernel_size=3, stride=2, padding=1, dilation=1, groups=2, dtype=torch.bfloat16,
+                       device=launch.active_device())
+        a, b = ours(32, 48, **options), theirs(32, 48, **options)
+        assert isinstance(a, theirs) and a.state_dict().keys() == b.state_dict().keys()
+        a.load_state_dict(b.state_dict())
+        x = torch.randn(2, 32, *extents, dtype=torch.bfloat16, device=launch.active_device())
+        with torch.no_grad():
+            assert relative_error(a(x), b.cpu().double()(x.cpu().double())) < ERRORS[x.dtype]
+
+
+class Scaled(torch.nn.Conv2d):
+    pass
+
+
+def test_convert():
+    model = torch.nn.Sequential(
+        torch.nn.Conv2d(3, 16, 7, stride=2, padding=3), torch.nn.ReLU(),
+        torch.nn.Sequential(torch.nn.Conv2d(16, 16, 3, padding="same", padding_mode="reflect"), Scaled(16, 16, 3)),
+        torch.nn.Conv2d(16, 8, 3, stride=9), torch.nn.ConvTranspose2d(8, 8, 2))
+    model = model.to(launch.active_device(), torch.bfloat16)
+    parameters, names = list(model.parameters()), list(model.state_dict())
+    x = torch.randn(1, 3, 40, 40, dtype=torch.bfloat16, device=launch.active_device())
+    expected = model.cpu().double()(x.cpu().double())
+    model.to(launch.active_device(), torch.bfloat16)
+    report = triton_conv.nn.convert(model)
+    assert report.converted == ["0", "2.0"]
+    assert report.kept == {
+        "2.1": "Scaled is a class of its own", "3": "stride is (9, 9); more than 8 needs a filter of the same size, without padding",
+        "4": "ConvTranspose2d is a class of its own"
+    }  # yapf: disable
+    assert str(report).startswith("2 convolutions converted, 3 kept\n  2.1: Scaled")
+    assert type(model[0]) is triton_conv.nn.Conv2d and list(model.state_dict()) == names
+    assert all(a is b for a, b in zip(parameters, model.parameters()))
+    with torch.no_grad():
+        assert relative_error(model(x), expected) < 0.02
+    assert triton_conv.nn.convert(model).converted == []

@@ -1,0 +1,70 @@
+"""Problem and device to the shape of a launch: a table and a rule, no search."""
+
+import dataclasses
+
+from .geometry import ceil_div
+
+SHARED_BYTES = 227 * 1024
+SLAB_BYTES = 16 * 1024
+BARRIER_BYTES = 1024
+WIDEST_SWIZZLE = 128
+
+
+@dataclasses.dataclass(frozen=True)
+class Tile:
+    """The shape of a launch: block sizes of the GEMM view, the columns of a slab, and how many buffers there are."""
+    block_m: int
+    block_n: int
+    block_k: int
+    width: int
+    stages: int
+    slabs: int
+    group_m: int = 4
+
+
+@dataclasses.dataclass(frozen=True)
+class Shape:
+    """A tile shape with its costs, fitted to an H200 in units of a step of the smallest at 64 channels."""
+    block_m: int
+    block_n: int
+    slabs: int
+    step_cost: float
+    end_cost: float
+
+
+SHAPES = [Shape(128, 128, 2, 1.0, 3.3), Shape(256, 128, 2, 1.95, 8.5), Shape(256, 64, 1, 1.4, 4.0)]
+
+
+def block_of_channels(problem, size):
+    """The channels of a step: 128 bytes, or less where a group has less or where 128 bytes would reach into the next group."""
+    block = WIDEST_SWIZZLE // size
+    while block > 32 // size and (block // 2 >= problem.group_channels or
+                                  (problem.groups > 1 and problem.group_channels % block)):
+        block //= 2
+    return block
+
+
+def num_tiles(problem, shape):
+    return ceil_div(problem.rows, shape.block_m) * ceil_div(problem.group_out_channels, shape.block_n) * problem.groups
+
+
+def make_tile(shape, block_k, size):
+    """As many stages as shared memory holds beside the slabs."""
+    stage = size * block_k * (shape.block_m + shape.block_n)
+    stages = (SHARED_BYTES - shape.slabs * SLAB_BYTES - BARRIER_BYTES) // stage
+    return Tile(shape.block_m, shape.block_n, block_k, SLAB_BYTES // (size * shape.block_m), min(stages, 12),
+                shape.slabs)
+
+
+def choose(problem, size, multiprocessors):
+    """The tile whose busiest program is done first: the tiles that it gets, times what one costs."""
+    block_k = block_of_channels(problem, size)
+    taps = problem.reduction // problem.group_channels
+    steps = taps * ceil_div(problem.group_channels, block_k)
+    share = block_k * size / WIDEST_SWIZZLE
+
+    def cost(shape):
+        turns = ceil_div(num_tiles(problem, shape), multiprocessors)
+        return turns * (steps * max(share, 0.5) * shape.step_cost + shape.end_cost)
+
+    return make_tile(min(SHAPES, key=cost), block_k, size)

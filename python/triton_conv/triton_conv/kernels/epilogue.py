@@ -1,0 +1,117 @@
+"""From the accumulator to global memory: bias, residual and activation, in slabs of columns that leave by TMA.
+
+A slab's slot goes from the threads that write it to the partition that stores it, and back. With a residual it comes back
+with the residual of the slab that is to be written next, loaded by TMA: an empty slot is then one that was refilled.
+"""
+
+from triton.experimental import gluon
+from triton.experimental.gluon import aggregate
+from triton.experimental.gluon import language as gl
+from triton.experimental.gluon.language.nvidia.hopper import fence_async_shared, mbarrier, tma
+
+from .pipeline import Ring
+from .schedule import Schedule
+
+
+@aggregate
+class Output:
+    """Where the result goes. Descriptors are of [groups, rows, K], and slabs of [1, BLOCK_M, WIDTH]."""
+    y_desc: tma.tensor_descriptor
+    residual_desc: tma.tensor_descriptor
+    bias: gl.tensor
+    slabs: gl.shared_memory_descriptor
+    ring: Ring
+    WIDTH: gl.constexpr
+    HAS_BIAS: gl.constexpr
+    HAS_RESIDUAL: gl.constexpr
+    ACTIVATION: gl.constexpr
+
+    @gluon.jit
+    def create(y_desc, residual_desc, bias, SLABS: gl.constexpr, HAS_BIAS: gl.constexpr, HAS_RESIDUAL: gl.constexpr,
+               ACTIVATION: gl.constexpr):
+        slabs = gl.allocate_shared_memory(y_desc.dtype, [SLABS] + y_desc.block_shape, y_desc.layout)
+        return Output(y_desc, residual_desc, bias, slabs, Ring.create(SLABS), y_desc.block_shape[2], HAS_BIAS,
+                      HAS_RESIDUAL, ACTIVATION)
+
+    @gluon.jit
+    def slab(self, i):
+        slab = self.slabs.index(self.ring.slot(i))
+        return slab.reshape((slab.shape[1], slab.shape[2]))
+
+
+@gluon.jit
+def activate(x, ACTIVATION: gl.constexpr):
+    if ACTIVATION == "relu":
+        # A comparison, since a maximum would lose NaN.
+        x = gl.where(x < 0, 0.0, x)
+    elif ACTIVATION == "silu":
+        x = x / (1 + gl.exp(-x))
+    elif ACTIVATION == "gelu":
+        x = 0.5 * x * (1 + gl.erf(x * 0.7071067811865476))
+    return x
+
+
+@gluon.jit
+def write_slab(output: Output, schedule: Schedule, tile, columns, j, i):
+    """Slab j of a tile, columns [BLOCK_M, WIDTH] of the accumulator, into the slot of turn i."""
+    if output.HAS_BIAS:
+        layout: gl.constexpr = gl.SliceLayout(0, columns.type.layout)
+        column = tile.off_n + j * output.WIDTH + gl.arange(0, output.WIDTH, layout)
+        bias = gl.load(output.bias + tile.group * schedule.K + column, mask=column < schedule.K, other=0.0)
+        columns += bias.to(gl.float32)[None, :]
+    slab = output.slab(i)
+    if output.HAS_RESIDUAL:
+        output.ring.wait_refilled(i)
+        columns += slab.load(columns.type.layout).to(gl.float32)
+    else:
+        output.ring.wait_empty(i)
+    slab.store(activate(columns, output.ACTIVATION).to(output.y_desc.dtype))
+    fence_async_shared()
+    mbarrier.arrive(output.ring.full(i))
+
+
+@gluon.jit
+def take_columns(x, j: gl.constexpr, WIDTH: gl.constexpr):
+    """Columns j * WIDTH to (j + 1) * WIDTH of a register tensor, by halving: no data moves between threads."""
+    HALF: gl.constexpr = x.shape[1] // 2
+    if WIDTH == x.shape[1]:
+        return x
+    else:
+        low, high = x.reshape([x.shape[0], 2, HALF]).permute(0, 2, 1).split()
+        if j * WIDTH < HALF:
+            return take_columns(low, j, WIDTH)
+        else:
+            return take_columns(high, j - HALF // WIDTH, WIDTH)
+
+
+@gluon.jit
+def refill(output: Output, schedule: Schedule, i):
+    """Load the residual of this program's i-th slab into its slot; past the last, nothing."""
+    PER_TILE: gl.constexpr = schedule.BLOCK_N // output.WIDTH
+    index = gl.program_id(0) + i // PER_TILE * gl.num_programs(0)
+    there = index < schedule.num_tiles()
+    tile = schedule.tile(gl.minimum(index, schedule.num_tiles() - 1))
+    empty = output.ring.empty(i)
+    mbarrier.expect(empty, output.residual_desc.nbytes_per_cta, pred=there)
+    place = [tile.group, tile.off_m, tile.off_n + i % PER_TILE * output.WIDTH]
+    tma.async_load(output.residual_desc, place, empty, output.slabs.index(output.ring.slot(i)), pred=there)
+
+
+@gluon.jit
+def store_partition(schedule: Schedule, output: Output):
+    if output.HAS_RESIDUAL:
+        for slot in gl.static_range(output.ring.SLOTS):
+            refill(output, schedule, slot)
+    i = 0
+    for index in range(gl.program_id(0), schedule.num_tiles(), gl.num_programs(0)):
+        tile = schedule.tile(index)
+        for j in gl.static_range(schedule.BLOCK_N // output.WIDTH):
+            output.ring.wait_full(i)
+            tma.async_store(output.y_desc, [tile.group, tile.off_m, tile.off_n + j * output.WIDTH],
+                            output.slabs.index(output.ring.slot(i)))
+            tma.store_wait(0)
+            if output.HAS_RESIDUAL:
+                refill(output, schedule, i + output.ring.SLOTS)
+            else:
+                mbarrier.arrive(output.ring.empty(i))
+            i += 1

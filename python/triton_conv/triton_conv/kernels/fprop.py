@@ -1,0 +1,34 @@
+"""The forward convolution: persistent, in partitions for loads, MMAs and stores."""
+
+from triton.experimental import gluon
+from triton.experimental.gluon import language as gl
+
+from . import mma_sm90, mma_sm100
+from .epilogue import Output, store_partition
+from .pipeline import Operands, load_partition
+from .schedule import Schedule
+
+SIZES = ("rows K C groups Z P Q T R S stride_d stride_h stride_w before_d before_h before_w dilation_d dilation_h "
+         "dilation_w").split()
+
+
+@gluon.jit(do_not_specialize=SIZES)
+def fprop_kernel(x_desc, w_desc, y_desc, residual_desc, bias, rows, K, C, groups, Z, P, Q, T, R, S, stride_d, stride_h,
+                 stride_w, before_d, before_h, before_w, dilation_d, dilation_h, dilation_w, RANK: gl.constexpr,
+                 GROUP_M: gl.constexpr, HOPPER: gl.constexpr, STAGES: gl.constexpr, SLABS: gl.constexpr,
+                 HAS_BIAS: gl.constexpr, HAS_RESIDUAL: gl.constexpr, ACTIVATION: gl.constexpr):
+    schedule = Schedule(rows, K, C, groups, Z, P, Q, T, R, S, stride_d, stride_h, stride_w, before_d, before_h,
+                        before_w, dilation_d, dilation_h, dilation_w, x_desc.block_shape[0], w_desc.block_shape[1],
+                        x_desc.block_shape[1], GROUP_M)
+    operands = Operands.create(x_desc, w_desc, STAGES)
+    output = Output.create(y_desc, residual_desc, bias, SLABS, HAS_BIAS, HAS_RESIDUAL, ACTIVATION)
+    if HOPPER:
+        gl.warp_specialize([(mma_sm90.mma_partition, (schedule, operands, output)),
+                            (load_partition, (schedule, operands, RANK)), (store_partition, (schedule, output))],
+                           [1, 1], [24, 24])
+    else:
+        accumulators = mma_sm100.Accumulators.create(schedule.BLOCK_M, schedule.BLOCK_N)
+        gl.warp_specialize([(mma_sm100.epilogue_partition, (schedule, output, accumulators)),
+                            (mma_sm100.mma_partition, (schedule, operands, accumulators)),
+                            (load_partition, (schedule, operands, RANK)), (store_partition, (schedule, output))],
+                           [1, 1, 1], [24, 24, 24])

@@ -1,0 +1,63 @@
+"""Blackwell: tcgen05 adds to tensor memory. One warp issues the MMAs; while an epilogue partition fetches one accumulator and
+writes the slabs, the MMAs of the next tile fill the other."""
+
+from triton.experimental import gluon
+from triton.experimental.gluon import aggregate
+from triton.experimental.gluon import language as gl
+from triton.experimental.gluon.language.nvidia.blackwell import (
+    TensorMemoryLayout,
+    allocate_tensor_memory,
+    tcgen05_commit,
+    tcgen05_mma,
+    tensor_memory_descriptor,
+)
+from triton.experimental.gluon.language.nvidia.hopper import mbarrier
+
+from .epilogue import Output, write_slab
+from .pipeline import Operands, Ring
+from .schedule import Schedule
+
+
+@aggregate
+class Accumulators:
+    memory: tensor_memory_descriptor
+    ring: Ring
+
+    @gluon.jit
+    def create(BLOCK_M: gl.constexpr, BLOCK_N: gl.constexpr):
+        layout: gl.constexpr = TensorMemoryLayout((128, BLOCK_N), col_stride=1)
+        return Accumulators(allocate_tensor_memory(gl.float32, [2, BLOCK_M, BLOCK_N], layout), Ring.create(2))
+
+    @gluon.jit
+    def acc(self, i):
+        return self.memory.index(self.ring.slot(i))
+
+
+@gluon.jit
+def mma_partition(schedule: Schedule, operands: Operands, accumulators: Accumulators):
+    i = 0
+    turn = 0
+    for _ in range(gl.program_id(0), schedule.num_tiles(), gl.num_programs(0)):
+        accumulators.ring.wait_empty(turn)
+        acc = accumulators.acc(turn)
+        for step in range(schedule.num_steps()):
+            operands.ring.wait_full(i)
+            tcgen05_mma(operands.left(i), operands.right(i), acc, use_acc=step > 0, mbarriers=[operands.ring.empty(i)])
+            i += 1
+        tcgen05_commit(accumulators.ring.full(turn))
+        turn += 1
+
+
+@gluon.jit
+def epilogue_partition(schedule: Schedule, output: Output, accumulators: Accumulators):
+    turn = 0
+    slab = 0
+    for index in range(gl.program_id(0), schedule.num_tiles(), gl.num_programs(0)):
+        tile = schedule.tile(index)
+        accumulators.ring.wait_full(turn)
+        for j in gl.static_range(schedule.BLOCK_N // output.WIDTH):
+            columns = accumulators.acc(turn).slice(j * output.WIDTH, output.WIDTH).load()
+            write_slab(output, schedule, tile, columns, j, slab)
+            slab += 1
+        mbarrier.arrive(accumulators.ring.empty(turn))
+        turn += 1

@@ -1,0 +1,82 @@
+"""Which tile a program computes, in which order, and where the tile's loads begin."""
+
+from triton.experimental import gluon
+from triton.experimental.gluon import aggregate
+from triton.experimental.gluon import language as gl
+
+
+@aggregate
+class Tile:
+    """A tile: its place in the output matrix, and the base position of its first pixel."""
+    off_m: gl.tensor
+    off_n: gl.tensor  # within the group
+    group: gl.tensor
+    n: gl.tensor
+    d: gl.tensor
+    h: gl.tensor
+    w: gl.tensor
+
+
+@aggregate
+class Schedule:
+    """The sizes of a convolution, as the kernels need them, and the order of its tiles.
+
+    All sizes are run-time values, so that one compiled kernel serves all problems of a rank. Dimensions that the rank does
+    not have count 1. K and C are those of one group.
+    """
+    rows: gl.tensor
+    K: gl.tensor
+    C: gl.tensor
+    groups: gl.tensor
+    Z: gl.tensor
+    P: gl.tensor
+    Q: gl.tensor
+    T: gl.tensor
+    R: gl.tensor
+    S: gl.tensor
+    stride_d: gl.tensor
+    stride_h: gl.tensor
+    stride_w: gl.tensor
+    before_d: gl.tensor
+    before_h: gl.tensor
+    before_w: gl.tensor
+    dilation_d: gl.tensor
+    dilation_h: gl.tensor
+    dilation_w: gl.tensor
+    BLOCK_M: gl.constexpr
+    BLOCK_N: gl.constexpr
+    BLOCK_K: gl.constexpr
+    GROUP_M: gl.constexpr
+
+    @gluon.jit
+    def blocks_n(self):
+        """Blocks of output channels; none crosses groups."""
+        return gl.cdiv(self.K, self.BLOCK_N) * self.groups
+
+    @gluon.jit
+    def num_tiles(self):
+        return gl.cdiv(self.rows, self.BLOCK_M) * self.blocks_n()
+
+    @gluon.jit
+    def num_steps(self):
+        return gl.cdiv(self.C, self.BLOCK_K) * self.T * self.R * self.S
+
+    @gluon.jit
+    def tile(self, index):
+        """Tiles in groups of GROUP_M block rows, so that those in flight share their operands in L2."""
+        blocks_m = gl.cdiv(self.rows, self.BLOCK_M)
+        blocks_n = self.blocks_n()
+        first = index // (self.GROUP_M * blocks_n) * self.GROUP_M
+        height = gl.minimum(blocks_m - first, self.GROUP_M)
+        within = index % (self.GROUP_M * blocks_n)
+        off_m = (first + within % height) * self.BLOCK_M
+        block_n = within // height
+        of_group = gl.cdiv(self.K, self.BLOCK_N)
+        q = off_m % self.Q
+        line = off_m // self.Q
+        p = line % self.P
+        plane = line // self.P
+        z = plane % self.Z
+        return Tile(off_m, block_n % of_group * self.BLOCK_N, block_n // of_group, plane // self.Z,
+                    z * self.stride_d - self.before_d, p * self.stride_h - self.before_h,
+                    q * self.stride_w - self.before_w)

@@ -1,0 +1,182 @@
+"""From a problem and tensors to launches: which kernel, on which memory."""
+
+import dataclasses
+import functools
+import math
+
+import torch
+import triton
+
+from . import descriptors, heuristics
+from . import memory as mem
+from .geometry import ConvProblem, ceil_div, fold_width, folded_row, round_up, split_batch
+from .kernels.direct import direct_kernel
+from .kernels.fprop import fprop_kernel
+
+DIRECT_BLOCK_M, DIRECT_BLOCK_N = 32, 32
+
+
+def active_target():
+    """The target of Triton's active driver, or None on a machine without one."""
+    try:
+        return triton.runtime.driver.active.get_current_target()
+    except RuntimeError:
+        return None
+
+
+def active_device():
+    return triton.runtime.driver.active.get_active_torch_device()
+
+
+@functools.lru_cache
+def multiprocessors(driver, index):
+    return driver.utils.get_device_properties(index)["multiprocessor_count"]
+
+
+def in_three(values, filler):
+    """Sizes of one to three spatial dimensions as (d, h, w)."""
+    return (filler, ) * (3 - len(values)) + tuple(values)
+
+
+def geometry_arguments(problem):
+    return (*in_three(problem.out, 1), *in_three(problem.taps, 1), *in_three(problem.strides, 1),
+            *in_three(problem.before, 0), *in_three(problem.dilations, 1))
+
+
+@dataclasses.dataclass
+class Epilogue:
+    """What is added to and done with the product, on memory of the output's shape."""
+    bias: torch.Tensor | None
+    residual: torch.Tensor | None
+    activation: str
+
+    def part(self, images):
+        return dataclasses.replace(self, residual=None if self.residual is None else self.residual[images])
+
+    def options(self):
+        return dict(HAS_BIAS=self.bias is not None, HAS_RESIDUAL=self.residual is not None, ACTIVATION=self.activation)
+
+
+def launch_fprop(problem, x, strides, w, pitch, y, epilogue, tile=None):
+    """One launch on the tensor cores."""
+    count = multiprocessors(triton.runtime.driver.active, x.device.index or 0)
+    tile = tile or heuristics.choose(problem, x.element_size(), count)
+    hopper = active_target().arch // 10 == 9
+    y_desc = descriptors.output_descriptor(problem, y, tile)
+    residual = epilogue.residual
+    residual_desc = y_desc if residual is None else descriptors.output_descriptor(problem, residual, tile)
+    fprop_kernel[(min(heuristics.num_tiles(problem, tile),
+                      count), )](descriptors.input_descriptor(problem, x, strides, tile),
+                                 descriptors.weight_descriptor(problem, w, pitch, tile), y_desc, residual_desc,
+                                 w if epilogue.bias is None else epilogue.bias, problem.rows,
+                                 problem.group_out_channels, problem.group_channels, problem.groups,
+                                 *geometry_arguments(problem), RANK=problem.rank, GROUP_M=tile.group_m, HOPPER=hopper,
+                                 STAGES=tile.stages, SLABS=tile.slabs, **epilogue.options(),
+                                 num_warps=8 if hopper else 4)
+
+
+def launch_direct(problem, x, w, y, epilogue):
+    """One launch on the CUDA cores; sizes and strides of any kind."""
+    grid = ceil_div(problem.rows, DIRECT_BLOCK_M) * ceil_div(problem.out_channels, DIRECT_BLOCK_N)
+    image, *spatial = x.stride()[:-1]
+    residual, bias = epilogue.residual, epilogue.bias
+    direct_kernel[(grid, )](x, w, y, y if residual is None else residual, w if bias is None else bias, problem.rows,
+                            problem.out_channels, problem.group_channels, problem.group_out_channels,
+                            *in_three(problem.extents, 1), *geometry_arguments(problem), image, *in_three(spatial, 0),
+                            BLOCK_M=DIRECT_BLOCK_M, BLOCK_N=DIRECT_BLOCK_N, **epilogue.options(), num_warps=4)
+
+
+def suits_tensor_cores(problem, size):
+    """Groups of whole 32-byte steps of channels, whose outputs are whole 16 bytes; a single group has no condition."""
+    return problem.groups == 1 or (problem.group_channels * size % 32 == 0
+                                   and problem.group_out_channels * size % 16 == 0)
+
+
+def run_direct(problem, x, w, y, epilogue):
+    x, w = mem.channels_innermost(x), mem.dense_weight(w)
+    if x.stride(-1) != 1:
+        x = x.contiguous()
+    for start, length in split_batch(problem):
+        images = slice(start, start + length)
+        part = dataclasses.replace(problem, batch=length)
+        launch_direct(part, x[images], w, y[images], epilogue.part(images))
+
+
+def run_fprop(problem, x, w, y, epilogue):
+    x = mem.channels_innermost(x)
+    size = x.element_size()
+    fold = fold_width(problem, size) if problem.channels * size < 16 else None
+    if fold and not fold[0].obstacles():
+        folded, padded = fold
+        pixels = folded_row(problem, padded, size)
+        x = mem.folded_input(problem, x, padded, pixels)
+        w, pitch = mem.folded_weight(w, padded)
+        row = pixels * padded
+        strides = [problem.strides[-1] * padded]
+        for extent in reversed(problem.extents[:-1]):
+            strides.append(row)
+            row *= extent
+        strides = [row, *strides[::-1]]
+        problem = folded
+    else:
+        x = mem.pitched(x)
+        strides = mem.element_strides(x)
+        w, pitch = mem.weight_memory(w)
+    for start, length in split_batch(problem):
+        images = slice(start, start + length)
+        part = dataclasses.replace(problem, batch=length)
+        launch_fprop(part, x[images], strides, w, pitch, y[images], epilogue.part(images))
+
+
+def run_patches(problem, x, w, y, epilogue):
+    """Filters as wide as their stride, without padding: each input pixel is in one patch. A copy puts them in rows, and the
+    rest is a matrix product, a convolution of one tap."""
+    taps, out = problem.taps, problem.out
+    x = mem.channels_innermost(x)
+    x = x[(slice(None), *(slice(0, p * t) for p, t in zip(out, taps)))]
+    for dim in reversed(range(problem.rank)):
+        x = x.unflatten(1 + dim, (out[dim], taps[dim]))
+    order = [0, *range(1, 2 * problem.rank, 2), *range(2, 2 * problem.rank + 1, 2), 2 * problem.rank + 1]
+    rows = x.permute(order).reshape(1, problem.rows, problem.reduction)
+    product = ConvProblem(1, problem.reduction, problem.out_channels, (problem.rows, ), (1, ), (1, ), (0, ), (0, ),
+                          (1, ))
+    flat = lambda memory: None if memory is None else memory.reshape(1, problem.rows, -1)
+    w = mem.dense_weight(w).reshape(problem.out_channels, -1, 1)
+    run_fprop(product, rows.movedim(-1, 1), w, flat(y), dataclasses.replace(epilogue, residual=flat(epilogue.residual)))
+
+
+def are_patches(problem):
+    return problem.groups == 1 and problem.taps == problem.strides and not any(problem.before + problem.after) and set(
+        problem.dilations) == {1}
+
+
+def run(problem, x, w, epilogue):
+    """The output's memory (N, *out, K); the problem is not empty."""
+    size = x.element_size()
+    out_channels = problem.out_channels
+    y_shape = (problem.batch, *problem.out)
+    if not suits_tensor_cores(problem, size):
+        y = x.new_empty((*y_shape, out_channels))
+        run_direct(problem, x, w, y, epilogue)
+        return y
+    run_on_tensor_cores = run_fprop
+    obstacles = problem.obstacles()
+    if obstacles:
+        if not are_patches(problem):
+            raise NotImplementedError("the im2col mode cannot express this convolution: " + "; ".join(obstacles) +
+                                      ". Use torch.nn.functional for this layer")
+        run_on_tensor_cores = run_patches
+    whole = round_up(out_channels, 16 // size)
+    if whole != out_channels:  # outputs are stored in 16 bytes
+        w = mem.kept(w, "whole", lambda: mem.padded_channels(w.movedim(0, -1), whole).movedim(-1, 0))
+        bias = None if epilogue.bias is None else mem.padded_channels(epilogue.bias, whole)
+        residual = None if epilogue.residual is None else mem.padded_channels(epilogue.residual, whole)
+        epilogue = Epilogue(bias, residual, epilogue.activation)
+        problem = dataclasses.replace(problem, out_channels=whole)
+    y = x.new_empty((*y_shape, whole))
+    run_on_tensor_cores(problem, x, w, y, epilogue)
+    return y[..., :out_channels].contiguous() if whole != out_channels else y
+
+
+def is_empty(problem):
+    return math.prod((problem.batch, *problem.out, problem.out_channels)) == 0

@@ -1,0 +1,103 @@
+"""Memory as TMA can read it: what is used in place, what is copied once, and the copies of weights that are kept.
+
+Memory has channels innermost: x (N, *extents, C), w (K, *taps, C), y (N, *out, K).
+"""
+
+import torch
+from torch.utils.weak import WeakIdKeyDictionary
+
+from .geometry import round_up
+
+_copies = WeakIdKeyDictionary()
+
+
+def channels_innermost(tensor):
+    """The tensor (N, C, *extents) as memory (N, *extents, C)."""
+    return tensor.movedim(1, -1)
+
+
+def element_strides(memory):
+    """Strides of (N, *extents). PyTorch leaves those of dimensions of size 1 open: they are as if the rest were contiguous."""
+    strides, span = [], round_up(memory.shape[-1], 16 // memory.element_size())
+    for extent, stride in zip(reversed(memory.shape[:-1]), reversed(memory.stride()[:-1])):
+        strides.append(span if extent == 1 else stride)
+        span = max(span, strides[-1] * extent)
+    return strides[::-1]
+
+
+def readable(memory):
+    """Whether TMA can read it: channels contiguous, address and strides multiples of 16 bytes, no stride too large."""
+    size = memory.element_size()
+    return memory.data_ptr() % 16 == 0 and (memory.shape[-1] == 1 or memory.stride(-1) == 1) and all(
+        stride * size % 16 == 0 and 0 < stride * size < 2**40 for stride in element_strides(memory))
+
+
+def pitched(memory):
+    """The memory if TMA can read it, else a copy whose pixels are a multiple of 16 bytes apart."""
+    if readable(memory):
+        return memory
+    pitch = round_up(memory.shape[-1], 16 // memory.element_size())
+    copy = memory.new_empty((*memory.shape[:-1], pitch))[..., :memory.shape[-1]]
+    return copy.copy_(memory)
+
+
+def padded_channels(memory, channels):
+    """A copy with more channels, which are zero."""
+    copy = memory.new_zeros((*memory.shape[:-1], channels))
+    copy[..., :memory.shape[-1]] = memory
+    return copy
+
+
+def kept(tensor, purpose, make):
+    """``make()``, which depends on the tensor alone: kept for each purpose while the tensor lives and is not written to."""
+    if tensor.is_inference() or torch.compiler.is_compiling():
+        return make()
+    version, copies = _copies.get(tensor, (None, {}))
+    if version != tensor._version:
+        copies = {}
+        _copies[tensor] = tensor._version, copies
+    if purpose not in copies:
+        copies[purpose] = make()
+    return copies[purpose]
+
+
+def weight_memory(w):
+    """w (K, C, *taps) as (K, *taps, C) with taps evenly spaced, and their pitch in elements: the weight's own memory or a copy."""
+    memory = channels_innermost(w)
+    size, channels = w.element_size(), w.shape[1]
+    if memory.is_contiguous() and channels * size % 16 == 0 and w.data_ptr() % 16 == 0:
+        return memory, channels
+    pitch = round_up(channels, 16 // size)
+
+    def make():
+        return memory.new_empty((*memory.shape[:-1], pitch))[..., :channels].copy_(memory)
+
+    return kept(w, "pitched", make), pitch
+
+
+def dense_weight(w):
+    """w (K, C, *taps) as contiguous (K, *taps, C)."""
+    memory = channels_innermost(w)
+    return memory if memory.is_contiguous() else kept(w, "dense", memory.contiguous)
+
+
+def folded_input(problem, memory, padded, pixels):
+    """The copy behind ``geometry.fold_width``: (N, ..., pixels, padded), zero where there is padding."""
+    before, width = problem.before[-1], problem.extents[-1]
+    copy = memory.new_zeros((*memory.shape[:-2], pixels, padded))
+    copy[..., before:before + width, :problem.channels] = memory
+    return copy
+
+
+def folded_weight(w, padded):
+    """w (K, C, ..., S) as (K, ..., 1, S * padded channels) with a pitch of whole 16 bytes, and that pitch."""
+    out_channels, channels, *taps = w.shape
+    pitch = round_up(taps[-1] * padded, 16 // w.element_size())
+
+    def make():
+        copy = w.new_zeros((out_channels, *taps[:-1], pitch))
+        window = copy[..., :taps[-1] * padded].unflatten(-1, (taps[-1], padded))
+        window[..., :channels] = channels_innermost(w)
+        return copy
+
+    return kept(w, ("folded", padded), make), pitch
