@@ -27,6 +27,8 @@ html_static_path = ["_static"]
 html_css_files = ["site.css"]
 html_js_files = ["im2col-explorer.js"]
 autodoc_typehints = "description"
+# Documented by PyTorch, which is on the network.
+nitpick_ignore = [("py:class", "torch.Tensor")]
 # A code block of MLIR has no lexer in Pygments.
 suppress_warnings = ["misc.highlighting_failure"]
 

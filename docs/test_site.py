@@ -18,7 +18,7 @@ HERE = pathlib.Path(__file__).parent
 SITE = HERE.parent / "build" / "docs"
 PAGE = SITE / "gluon" / "conv-im2col.html"
 PAGES = ["index", "gluon/conv-im2col", "gluon/tutorials/13-conv-im2col", "gluon/performance", "gluon/upstream-findings",
-         "simulator", "simulator-api", "contributing"]  # yapf: disable
+         "triton_conv", "simulator", "simulator-api", "contributing"]  # yapf: disable
 
 pytestmark = pytest.mark.skipif(not PAGE.exists(), reason="the site is not built: make docs")
 

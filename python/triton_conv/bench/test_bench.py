@@ -8,6 +8,7 @@ import plot
 import pytest
 import report
 import tutorial
+from triton_conv.timing import geomean
 
 HERE = pathlib.Path(__file__).parent
 ROOT = HERE.parents[2]
@@ -28,14 +29,14 @@ def test_layers_become_convolutions():
 
 
 def test_geomean():
-    assert tutorial.geomean([2, 8]) == pytest.approx(4)
+    assert geomean([2, 8]) == pytest.approx(4)
 
 
 def test_the_summary_follows_from_the_times():
     assert [layer["name"] for layer in RESULTS["layers"]] == [layer["name"] for layer in LAYERS]
     of_cudnn = [layer["ms"]["cuDNN"] / layer["ms"]["conv kernel"] for layer in RESULTS["layers"]]
     assert RESULTS["summary"]["of_cudnn_least"] == pytest.approx(min(of_cudnn))
-    assert RESULTS["summary"]["of_cudnn_geomean"] == pytest.approx(tutorial.geomean(of_cudnn))
+    assert RESULTS["summary"]["of_cudnn_geomean"] == pytest.approx(geomean(of_cudnn))
     assert not RESULTS["environment"]["commit"].endswith("dirty")
 
 

@@ -3,17 +3,16 @@
     python tutorial.py [--commit ID] [--out results/tutorial-h200.json]
 
 The layers are those of layers.json that are 2-D, not grouped, and have a multiple of 8 channels. Times are medians in
-ms, in CUDA graphs, all alternatives in turn (timing.py).
+ms, in CUDA graphs, all alternatives in turn (triton_conv/timing.py).
 """
 
 import argparse
 import json
-import math
 import pathlib
 import runpy
 
 import torch
-from timing import environment, side_by_side
+from triton_conv.timing import environment, geomean, side_by_side
 
 HERE = pathlib.Path(__file__).parent
 TUTORIAL = HERE.parents[1] / "tutorials" / "gluon" / "13-conv-im2col.py"
@@ -27,11 +26,6 @@ def as_conv(tutorial, layer):
     (pad_h, pad_w) = layer["padding"]
     return tutorial["Conv"](layer["batch"], *layer["input"], layer["in_channels"], layer["out_channels"],
                             *layer["filter"], *layer["stride"], pad_h, pad_h, pad_w, pad_w, *layer["dilation"])
-
-
-def geomean(values):
-    values = list(values)
-    return math.exp(sum(map(math.log, values)) / len(values))
 
 
 def main():

@@ -1,5 +1,8 @@
 """As a citizen of PyTorch: operator checks, compilation, export, autocast, inference mode, modules."""
 
+import pathlib
+import runpy
+
 import pytest
 import torch
 import triton_conv
@@ -99,3 +102,13 @@ def test_convert():
     with torch.no_grad():
         assert relative_error(model(x), expected) < 0.02
     assert triton_conv.nn.convert(model).converted == []
+
+
+def test_the_example_of_the_documentation(capsys):
+    example = runpy.run_path(str(pathlib.Path(__file__).parents[3] / "docs" / "examples" / "library.py"))
+    assert capsys.readouterr().out == "1 convolutions converted, 1 kept\n  2: ConvTranspose2d is a class of its own\n"
+    x, w, bias, shortcut = (example[name].cpu().double() for name in ("x", "w", "bias", "shortcut"))
+    conv = torch.nn.functional.conv2d
+    assert relative_error(example["y"], torch.relu(conv(x, w, bias, padding=1) + shortcut)) < ERRORS[torch.bfloat16]
+    padded = torch.nn.functional.pad(x, (1, 1, 2, 0))
+    assert relative_error(example["z"], conv(padded, w)) < ERRORS[torch.bfloat16]

@@ -169,7 +169,7 @@ def convolve(rank, input, weight, bias, stride, padding, dilation, groups, activ
 
 
 def conv1d(input, weight, bias=None, stride=1, padding=0, dilation=1, groups=1, *, activation=None, residual=None):
-    """As :func:`conv2d`, for input (N, C, W) and weight (K, C / groups, S)."""
+    """As :func:`triton_conv.conv2d`, for input (N, C, W) and weight (K, C / groups, S)."""
     return convolve(1, input, weight, bias, stride, padding, dilation, groups, activation, residual)
 
 
@@ -200,5 +200,5 @@ def conv2d(input, weight, bias=None, stride=1, padding=0, dilation=1, groups=1, 
 
 
 def conv3d(input, weight, bias=None, stride=1, padding=0, dilation=1, groups=1, *, activation=None, residual=None):
-    """As :func:`conv2d`, for input (N, C, D, H, W) and weight (K, C / groups, T, R, S), in channels_last_3d memory."""
+    """As :func:`triton_conv.conv2d`, for input (N, C, D, H, W) and weight (K, C / groups, T, R, S), in channels_last_3d memory."""
     return convolve(3, input, weight, bias, stride, padding, dilation, groups, activation, residual)

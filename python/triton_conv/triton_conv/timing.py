@@ -1,12 +1,18 @@
 """Timing of alternatives side by side: each in a CUDA graph of its own, the graphs replayed in turn."""
 
 import datetime
+import math
 import statistics
 import subprocess
 import sys
 
 import torch
 import triton
+
+
+def geomean(values):
+    values = list(values)
+    return math.exp(sum(map(math.log, values)) / len(values))
 
 
 def capture(function, calls):
@@ -42,6 +48,19 @@ def side_by_side(functions, rounds=15, graph_ms=1.0):
             replays[name].append(_replay(graph))
     torch.cuda.synchronize()
     return {name: statistics.median(map(_elapsed, replays[name][2:])) / calls for name, (_, calls) in graphs.items()}
+
+
+def side_by_side_cold(functions, rounds=25):
+    """As ``side_by_side``, for single calls that find nothing of theirs in L2."""
+    flush = torch.empty(2**28, dtype=torch.uint8, device="cuda")
+    graphs = {name: capture(function, 1) for name, function in functions.items()}
+    replays: dict[str, list] = {name: [] for name in graphs}
+    for _ in range(rounds + 2):
+        for name, graph in graphs.items():
+            flush.zero_()
+            replays[name].append(_replay(graph))
+    torch.cuda.synchronize()
+    return {name: statistics.median(map(_elapsed, found[2:])) for name, found in replays.items()}
 
 
 def _replay(graph):

@@ -1,0 +1,87 @@
+"""Every kernel that the heuristics can choose, compiled for each architecture: no spills, within shared and tensor memory."""
+
+import itertools
+import re
+import subprocess
+import tempfile
+
+import pytest
+import torch
+import triton
+from triton.backends.compiler import GPUTarget
+from triton.experimental.gluon._runtime import GluonASTSource
+from triton_conv import descriptors, heuristics
+from triton_conv.geometry import ConvProblem
+from triton_conv.kernels.direct import SIZES as DIRECT_SIZES
+from triton_conv.kernels.direct import direct_kernel
+from triton_conv.kernels.fprop import SIZES, fprop_kernel
+
+TENSOR_MEMORY_COLUMNS = 512
+TYPES = {torch.bfloat16: "*bf16", torch.float16: "*fp16", torch.float32: "*fp32"}
+
+
+def resources(arch, kernel, signature, constants, num_warps):
+    """Registers of a thread, bytes spilled, bytes of shared memory, columns of tensor memory."""
+    compiled = triton.compile(GluonASTSource(kernel, signature, constants), target=GPUTarget("cuda", arch, 32),
+                              options={"num_warps": num_warps})
+    with tempfile.NamedTemporaryFile(suffix=".cubin") as cubin:
+        cubin.write(compiled.asm["cubin"])
+        cubin.flush()
+        usage = subprocess.run([triton.knobs.nvidia.cuobjdump.path, "-res-usage", cubin.name], check=True, text=True,
+                               capture_output=True)
+    found = re.search(r"REG:(\d+) STACK:(\d+) .*LOCAL:(\d+)", usage.stdout + usage.stderr)
+    registers, stack, local = map(int, found.groups())
+    return registers, stack + local, compiled.metadata.shared, compiled.metadata.tmem_size or 0
+
+
+def fprop_resources(arch, tile, dtype, rank, has_bias, has_residual, activation):
+    problem = ConvProblem(1, 64, 64, (8, ) * rank, (3, ) * rank, (1, ) * rank, (1, ) * rank, (1, ) * rank, (1, ) * rank)
+    x = torch.empty(2**17, dtype=dtype)
+    strides = [8**(rank - dim) * 64 for dim in range(rank + 1)]
+    x_desc = descriptors.input_descriptor(problem, x, strides, tile)
+    w_desc = descriptors.weight_descriptor(problem, x, 64, tile)
+    y_desc = descriptors.output_descriptor(problem, x, tile)
+    types = [desc.__mangle__() for desc in (x_desc, w_desc, y_desc, y_desc)]
+    hopper = arch == 90
+    constants = dict(RANK=rank, GROUP_M=tile.group_m, HOPPER=hopper, STAGES=tile.stages, SLABS=tile.slabs, HAS_BIAS=has_bias,
+                     HAS_RESIDUAL=has_residual, ACTIVATION=activation)  # yapf: disable
+    signature = dict(zip(fprop_kernel.arg_names, [*types, TYPES[dtype]])) | dict.fromkeys(SIZES, "i32") | dict.fromkeys(
+        constants, "constexpr")
+    return resources(arch, fprop_kernel, signature, constants, 8 if hopper else 4)
+
+
+# Each tile in each dtype and width of a step, with the epilogue that takes most; each rank and each epilogue with the largest tile.
+TILES = [(dtype, heuristics.make_tile(shape, block_bytes // dtype.itemsize, dtype.itemsize), 2, (True, True, "gelu"))
+         for dtype, shape, block_bytes in itertools.product(TYPES, heuristics.SHAPES, (32, 64, 128))]
+LARGEST = heuristics.make_tile(heuristics.SHAPES[1], 64, 2)
+TILES += [(torch.bfloat16, LARGEST, rank, (True, True, "gelu")) for rank in (1, 3)]
+TILES += [(torch.bfloat16, LARGEST, 2, epilogue)
+          for epilogue in itertools.product((False, True), (False, True), ("none", "relu", "silu"))]
+
+
+def cases():
+    """Half a minute of them by default, and the rest, five minutes of compiling, with ``pytest -m exhaustive``."""
+    for arch, (dtype, tile, rank, epilogue) in itertools.product((90, 100, 103), TILES):
+        sample = tile.block_k * dtype.itemsize == 128 and epilogue[2] == "gelu" and (arch != 103 or rank == 3)
+        yield pytest.param(arch, dtype, tile, rank, epilogue, marks=() if sample else pytest.mark.exhaustive)
+
+
+@pytest.mark.parametrize("arch, dtype, tile, rank, epilogue", list(cases()))
+def test_fprop(arch, dtype, tile, rank, epilogue):
+    registers, spills, shared, columns = fprop_resources(arch, tile, dtype, rank, *epilogue)
+    print(
+        f"sm_{arch} {tile} {dtype} rank {rank} {epilogue}: {registers} registers, {spills} bytes spilled, {shared} bytes of "
+        f"shared memory, {columns} columns")
+    assert spills == 0 and shared <= heuristics.SHARED_BYTES and columns <= TENSOR_MEMORY_COLUMNS
+    assert (columns > 0) == (arch >= 100)
+
+
+@pytest.mark.parametrize("arch", [90, 100, 103])
+@pytest.mark.parametrize("dtype", TYPES)
+def test_direct(arch, dtype):
+    constants = dict(BLOCK_M=32, BLOCK_N=32, HAS_BIAS=True, HAS_RESIDUAL=True, ACTIVATION="gelu")
+    pointers = dict.fromkeys(("x", "w", "y", "residual", "bias"), TYPES[dtype])
+    signature = pointers | dict.fromkeys(DIRECT_SIZES, "i32") | dict.fromkeys(constants, "constexpr")
+    registers, spills, _, _ = resources(arch, direct_kernel, signature, constants, 4)
+    print(f"sm_{arch} {dtype}: {registers} registers")
+    assert spills == 0
