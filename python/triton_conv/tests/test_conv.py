@@ -7,7 +7,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 import triton_conv
-from triton_conv import launch
+from triton_conv import heuristics, launch
 
 DTYPES = [torch.bfloat16, torch.float16, torch.float32]
 # The largest relative error of one rounding, of the result to 16 bits or of an operand to tf32.
@@ -216,3 +216,29 @@ def test_a_batch_in_parts(monkeypatch):
         residual = torch.randn(5, 16, 6, 7, generator=torch.Generator().manual_seed(1)).to(x)
         monkeypatch.setattr(launch, "split_batch", lambda problem: geometry.split_batch(problem, 2 * 42))
         check(x, w, before=1, groups=groups, residual=residual)
+
+
+def is_hopper():
+    target = launch.active_target()
+    return target is not None and target.arch == 90
+
+
+SHAPES = {"in turns": heuristics.IN_TURNS, "wide": heuristics.WIDE}
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_shapes_that_are_not_chosen(shape, dtype, monkeypatch):
+    """One tile, so that one of two writers has none; a few; more than programs, with the residual's refills."""
+    if shape == "in turns" and not is_hopper():
+        pytest.skip("a schedule for Hopper")
+    monkeypatch.setattr(
+        launch.heuristics, "choose",
+        lambda problem, size, _: heuristics.make_tile(SHAPES[shape], heuristics.block_of_channels(problem, size), size))
+    for N, C, extents, K in [(1, 64, (9, 9), 8), (2, 160, (20, 20), 280), (3, 40, (31, 33), 136)]:
+        x, w = tensors(2, N, C, extents, K, (3, 3), dtype)
+        generator = torch.Generator().manual_seed(1)
+        bias = torch.randn(K, generator=generator).to(x)
+        residual = torch.randn((N, K, *extents), generator=generator).to(x).to(memory_format=torch.channels_last)
+        check(x, w, bias, before=1)
+        check(x, w, bias, before=1, activation="silu", residual=residual)

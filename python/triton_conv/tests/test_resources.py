@@ -43,11 +43,11 @@ def fprop_resources(arch, tile, dtype, rank, has_bias, has_residual, activation)
     y_desc = descriptors.output_descriptor(problem, x, tile)
     types = [desc.__mangle__() for desc in (x_desc, w_desc, y_desc, y_desc)]
     hopper = arch == 90
-    constants = dict(RANK=rank, GROUP_M=tile.group_m, HOPPER=hopper, STAGES=tile.stages, SLABS=tile.slabs, HAS_BIAS=has_bias,
+    constants = dict(RANK=rank, GROUP_M=tile.group_m, HOPPER=hopper, IN_TURNS=tile.in_turns, STAGES=tile.stages, SLABS=tile.slabs, HAS_BIAS=has_bias,
                      HAS_RESIDUAL=has_residual, ACTIVATION=activation)  # yapf: disable
     signature = dict(zip(fprop_kernel.arg_names, [*types, TYPES[dtype]])) | dict.fromkeys(SIZES, "i32") | dict.fromkeys(
         constants, "constexpr")
-    return resources(arch, fprop_kernel, signature, constants, 8 if hopper else 4)
+    return resources(arch, fprop_kernel, signature, constants, 8 if hopper and not tile.in_turns else 4)
 
 
 # Each tile in each dtype and width of a step, with the epilogue that takes most; each rank and each epilogue with the largest tile.
@@ -58,12 +58,21 @@ TILES += [(torch.bfloat16, LARGEST, rank, (True, True, "gelu")) for rank in (1, 
 TILES += [(torch.bfloat16, LARGEST, 2, epilogue)
           for epilogue in itertools.product((False, True), (False, True), ("none", "relu", "silu"))]
 
+IN_TURNS = [(dtype, heuristics.make_tile(heuristics.IN_TURNS, 128 // dtype.itemsize,
+                                         dtype.itemsize), 3, (True, True, "gelu")) for dtype in TYPES]
+WIDE = [(dtype, heuristics.make_tile(heuristics.WIDE, 128 // dtype.itemsize, dtype.itemsize), 3, (True, True, "gelu"))
+        for dtype in TYPES]
+
 
 def cases():
     """Half a minute of them by default, and the rest, five minutes of compiling, with ``pytest -m exhaustive``."""
     for arch, (dtype, tile, rank, epilogue) in itertools.product((90, 100, 103), TILES):
         sample = tile.block_k * dtype.itemsize == 128 and epilogue[2] == "gelu" and (arch != 103 or rank == 3)
         yield pytest.param(arch, dtype, tile, rank, epilogue, marks=() if sample else pytest.mark.exhaustive)
+    for case in IN_TURNS:
+        yield pytest.param(90, *case)
+    for arch, case in itertools.product((90, 100), WIDE):
+        yield pytest.param(arch, *case)
 
 
 @pytest.mark.parametrize("arch, dtype, tile, rank, epilogue", list(cases()))

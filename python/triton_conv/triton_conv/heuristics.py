@@ -19,6 +19,7 @@ class Tile:
     width: int
     stages: int
     slabs: int
+    in_turns: bool = False  # Hopper: two partitions take tiles in turns, each with ``slabs`` buffers of its own
     group_m: int = 4
 
 
@@ -30,9 +31,14 @@ class Shape:
     slabs: int
     step_cost: float
     end_cost: float
+    in_turns: bool = False
 
 
 SHAPES = [Shape(128, 128, 2, 1.0, 3.3), Shape(256, 128, 2, 1.95, 8.5), Shape(256, 64, 1, 1.4, 4.0)]
+
+# Built and tested, not measured, so not chosen yet; bench/shapes.py measures them.
+IN_TURNS = Shape(128, 128, 1, 1.0, 0.0, in_turns=True)
+WIDE = Shape(128, 256, 2, 1.95, 8.5)
 
 
 def block_of_channels(problem, size):

@@ -71,8 +71,8 @@ def launch_fprop(problem, x, strides, w, pitch, y, epilogue, tile=None):
                                  w if epilogue.bias is None else epilogue.bias, problem.rows,
                                  problem.group_out_channels, problem.group_channels, problem.groups,
                                  *geometry_arguments(problem), RANK=problem.rank, GROUP_M=tile.group_m, HOPPER=hopper,
-                                 STAGES=tile.stages, SLABS=tile.slabs, **epilogue.options(),
-                                 num_warps=8 if hopper else 4)
+                                 IN_TURNS=tile.in_turns, STAGES=tile.stages, SLABS=tile.slabs, **epilogue.options(),
+                                 num_warps=8 if hopper and not tile.in_turns else 4)
 
 
 def launch_direct(problem, x, w, y, epilogue):

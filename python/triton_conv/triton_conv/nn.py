@@ -11,26 +11,26 @@ from . import functional
 class _Conv(torch.nn.modules.conv._ConvNd):
     """A PyTorch convolution that computes with triton_conv; construction, parameters and state_dict are PyTorch's."""
 
-    convolution: Callable
+    _convolution: Callable
 
     def _conv_forward(self, input, weight, bias):
         padding = self.padding
         if self.padding_mode != "zeros":
             input = torch.nn.functional.pad(input, self._reversed_padding_repeated_twice, mode=self.padding_mode)
             padding = "valid"
-        return self.convolution(input, weight, bias, self.stride, padding, self.dilation, self.groups)
+        return self._convolution(input, weight, bias, self.stride, padding, self.dilation, self.groups)
 
 
 class Conv1d(_Conv, torch.nn.Conv1d):
-    convolution = staticmethod(functional.conv1d)
+    _convolution = staticmethod(functional.conv1d)
 
 
 class Conv2d(_Conv, torch.nn.Conv2d):
-    convolution = staticmethod(functional.conv2d)
+    _convolution = staticmethod(functional.conv2d)
 
 
 class Conv3d(_Conv, torch.nn.Conv3d):
-    convolution = staticmethod(functional.conv3d)
+    _convolution = staticmethod(functional.conv3d)
 
 
 _SWAPS = {torch.nn.Conv1d: Conv1d, torch.nn.Conv2d: Conv2d, torch.nn.Conv3d: Conv3d}

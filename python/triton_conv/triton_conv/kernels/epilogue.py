@@ -15,23 +15,28 @@ from .schedule import Schedule
 
 @aggregate
 class Output:
-    """Where the result goes. Descriptors are of [groups, rows, K], and slabs of [1, BLOCK_M, WIDTH]."""
+    """Where the result goes. Descriptors are of [groups, rows, K], and slabs of [1, BLOCK_M, WIDTH].
+
+    The tiles whose slabs go through these slots are ``first``, ``first + every``, ...
+    """
     y_desc: tma.tensor_descriptor
     residual_desc: tma.tensor_descriptor
     bias: gl.tensor
     slabs: gl.shared_memory_descriptor
     ring: Ring
+    first: gl.tensor
+    every: gl.tensor
     WIDTH: gl.constexpr
     HAS_BIAS: gl.constexpr
     HAS_RESIDUAL: gl.constexpr
     ACTIVATION: gl.constexpr
 
     @gluon.jit
-    def create(y_desc, residual_desc, bias, SLABS: gl.constexpr, HAS_BIAS: gl.constexpr, HAS_RESIDUAL: gl.constexpr,
-               ACTIVATION: gl.constexpr):
+    def create(y_desc, residual_desc, bias, first, every, SLABS: gl.constexpr, HAS_BIAS: gl.constexpr,
+               HAS_RESIDUAL: gl.constexpr, ACTIVATION: gl.constexpr):
         slabs = gl.allocate_shared_memory(y_desc.dtype, [SLABS] + y_desc.block_shape, y_desc.layout)
-        return Output(y_desc, residual_desc, bias, slabs, Ring.create(SLABS), y_desc.block_shape[2], HAS_BIAS,
-                      HAS_RESIDUAL, ACTIVATION)
+        return Output(y_desc, residual_desc, bias, slabs, Ring.create(SLABS), first, every, y_desc.block_shape[2],
+                      HAS_BIAS, HAS_RESIDUAL, ACTIVATION)
 
     @gluon.jit
     def slab(self, i):
@@ -85,10 +90,18 @@ def take_columns(x, j: gl.constexpr, WIDTH: gl.constexpr):
 
 
 @gluon.jit
+def write_tile(output: Output, schedule: Schedule, tile, acc, i):
+    """The whole accumulator [BLOCK_M, BLOCK_N] in registers, by slabs from turn i on; returns the turn after the last."""
+    for j in gl.static_range(schedule.BLOCK_N // output.WIDTH):
+        write_slab(output, schedule, tile, take_columns(acc, j, output.WIDTH), j, i + j)
+    return i + schedule.BLOCK_N // output.WIDTH
+
+
+@gluon.jit
 def refill(output: Output, schedule: Schedule, i):
-    """Load the residual of this program's i-th slab into its slot; past the last, nothing."""
+    """Load the residual of the i-th slab that goes through these slots into its slot; past the last, nothing."""
     PER_TILE: gl.constexpr = schedule.BLOCK_N // output.WIDTH
-    index = gl.program_id(0) + i // PER_TILE * gl.num_programs(0)
+    index = output.first + i // PER_TILE * output.every
     there = index < schedule.num_tiles()
     tile = schedule.tile(gl.minimum(index, schedule.num_tiles() - 1))
     empty = output.ring.empty(i)
@@ -98,20 +111,44 @@ def refill(output: Output, schedule: Schedule, i):
 
 
 @gluon.jit
-def store_partition(schedule: Schedule, output: Output):
+def first_refills(output: Output, schedule: Schedule):
     if output.HAS_RESIDUAL:
         for slot in gl.static_range(output.ring.SLOTS):
             refill(output, schedule, slot)
+
+
+@gluon.jit
+def store_tile(output: Output, schedule: Schedule, index, i):
+    """Store a tile's slabs from turn i on, and give their slots back; returns the turn after the last."""
+    tile = schedule.tile(index)
+    for j in gl.static_range(schedule.BLOCK_N // output.WIDTH):
+        output.ring.wait_full(i + j)
+        tma.async_store(output.y_desc, [tile.group, tile.off_m, tile.off_n + j * output.WIDTH],
+                        output.slabs.index(output.ring.slot(i + j)))
+        tma.store_wait(0)
+        if output.HAS_RESIDUAL:
+            refill(output, schedule, i + j + output.ring.SLOTS)
+        else:
+            mbarrier.arrive(output.ring.empty(i + j))
+    return i + schedule.BLOCK_N // output.WIDTH
+
+
+@gluon.jit
+def store_partition(schedule: Schedule, output: Output):
+    first_refills(output, schedule)
     i = 0
-    for index in range(gl.program_id(0), schedule.num_tiles(), gl.num_programs(0)):
-        tile = schedule.tile(index)
-        for j in gl.static_range(schedule.BLOCK_N // output.WIDTH):
-            output.ring.wait_full(i)
-            tma.async_store(output.y_desc, [tile.group, tile.off_m, tile.off_n + j * output.WIDTH],
-                            output.slabs.index(output.ring.slot(i)))
-            tma.store_wait(0)
-            if output.HAS_RESIDUAL:
-                refill(output, schedule, i + output.ring.SLOTS)
-            else:
-                mbarrier.arrive(output.ring.empty(i))
-            i += 1
+    for index in range(output.first, schedule.num_tiles(), output.every):
+        i = store_tile(output, schedule, index, i)
+
+
+@gluon.jit
+def store_in_turns_partition(schedule: Schedule, even: Output, odd: Output):
+    """For two writers that take tiles in turns, each with slots of its own."""
+    first_refills(even, schedule)
+    first_refills(odd, schedule)
+    i = 0
+    for index in range(even.first, schedule.num_tiles(), even.every):
+        store_tile(even, schedule, index, i)
+        if odd.first - even.first + index < schedule.num_tiles():
+            store_tile(odd, schedule, odd.first - even.first + index, i)
+        i += schedule.BLOCK_N // even.WIDTH
