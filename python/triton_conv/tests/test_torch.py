@@ -1,13 +1,16 @@
 """As a citizen of PyTorch: operator checks, compilation, export, autocast, inference mode, modules."""
 
+import gc
 import pathlib
 import runpy
+import time
+import weakref
 
 import pytest
 import torch
 import triton_conv
 from test_conv import ERRORS, relative_error, tensors
-from triton_conv import launch
+from triton_conv import functional, launch
 
 
 def arguments(rank=2, residual=False):
@@ -112,3 +115,71 @@ def test_the_example_of_the_documentation(capsys):
     assert relative_error(example["y"], torch.relu(conv(x, w, bias, padding=1) + shortcut)) < ERRORS[torch.bfloat16]
     padded = torch.nn.functional.pad(x, (1, 1, 2, 0))
     assert relative_error(example["z"], conv(padded, w)) < ERRORS[torch.bfloat16]
+
+
+def test_later_calls_go_past_the_inspection_of_arguments(monkeypatch):
+    """Tensors alike share a plan, whose later calls do not reach the JIT; others get one of their own."""
+    x, w, bias, *_ = arguments()
+    first = triton_conv.conv2d(x, w, bias, padding=1)
+    plans = len(functional._plans)
+    jit = launch.fprop_kernel
+    monkeypatch.setattr(launch, "fprop_kernel", None)
+    again = triton_conv.conv2d(x.clone(memory_format=torch.channels_last), w, bias, padding=[1, 1])
+    assert torch.equal(first, again) and len(functional._plans) == plans
+    other = torch.randn_like(x)
+    expected = torch.nn.functional.conv2d(other.cpu().double(), w.cpu().double(), bias.cpu().double(), padding=1)
+    assert relative_error(triton_conv.conv2d(other, w, bias, padding=1), expected) < ERRORS[x.dtype]
+    monkeypatch.setattr(launch, "fprop_kernel", jit)
+    moved = torch.empty(x.numel() + 4, dtype=x.dtype, device=x.device)[4:].view(2, 9, 8, 16).movedim(-1, 1).copy_(x)
+    assert moved.data_ptr() % 16 == 8
+    assert torch.equal(triton_conv.conv2d(moved, w, bias, padding=1), first)
+    assert len(functional._plans) == plans + 1
+
+
+def test_plans_keep_no_tensors():
+    tensors = [tensor.clone(memory_format=torch.preserve_format) for tensor in arguments()[:3]]
+    alive = [weakref.ref(tensor) for tensor in tensors]
+    alive.append(weakref.ref(triton_conv.conv2d(*tensors, padding=1)))
+    del tensors
+    gc.collect()
+    assert [ref() is None for ref in alive] == [True] * 4
+
+
+@pytest.mark.parametrize("limit", [3])
+def test_the_number_of_plans_is_bounded(limit, monkeypatch):
+    monkeypatch.setattr(functional, "MOST_PLANS", limit)
+    functional._plans.clear()
+    x, w, *_ = arguments()
+    for size in range(3, 9):
+        triton_conv.conv2d(x[:, :, :size], w)
+        assert len(functional._plans) <= limit
+
+
+def test_the_host_time_of_a_call(monkeypatch):
+    """What a call costs before the launch itself, of which the simulator's is another; in thread time, since machines are busy."""
+
+    class Compiled:
+        function = packed_metadata = None
+        launch_metadata = run = staticmethod(lambda *arguments: None)
+
+    class Kernel:
+
+        def __getitem__(self, grid):
+            return lambda *arguments, **options: Compiled()
+
+    monkeypatch.setattr(launch, "fprop_kernel", Kernel())
+    functional._plans.clear()
+    x, w, bias, *_ = arguments()
+
+    def seconds(function, calls=300):
+        start = time.thread_time()
+        for _ in range(calls):
+            function()
+        return (time.thread_time() - start) / calls
+
+    with torch.inference_mode():
+        best = min(seconds(lambda: triton_conv.conv2d(x, w, bias, padding=1)) for _ in range(5))
+        relu = min(seconds(lambda: torch.relu(x)) for _ in range(5))
+    functional._plans.clear()
+    print(f"{best * 1e6:.1f} us a call; torch.relu {relu * 1e6:.1f} us")
+    assert best < 20 * relu

@@ -1,5 +1,7 @@
 """conv1d, conv2d and conv3d: PyTorch's meaning of every argument, and an epilogue fused into the kernel."""
 
+import functools
+
 import torch
 
 from . import launch
@@ -71,18 +73,32 @@ def check_epilogue(problem, bias, residual):
         raise ValueError(f"residual has shape {tuple(residual.shape)}; expected that of the output, {shape}")
 
 
+_plans: dict = {}
+MOST_PLANS = 4096
+
+
+def _likeness(tensor):
+    """What a plan depends on of a tensor."""
+    return None if tensor is None else (tensor.shape, tensor.stride(), tensor.dtype, tensor.device,
+                                        tensor.data_ptr() % 16)
+
+
 def _conv(input, weight, bias, residual, stride, before, after, dilation, groups, activation):
-    problem = problem_of(input, weight, stride, before, after, dilation, groups)
-    check_tensors(input, weight, bias, residual, activation)
-    check_epilogue(problem, bias, residual)
-    if launch.is_empty(problem):
-        memory = input.new_empty((problem.batch, *problem.out, problem.out_channels))
-    else:
-        if residual is not None:
-            residual = residual.movedim(1, -1).contiguous()
-        epilogue = launch.Epilogue(None if bias is None else bias.contiguous(), residual, activation)
-        memory = launch.run(problem, input, weight, epilogue)
-    return memory.movedim(-1, 1)
+    if input.is_cuda and input.device.index != torch.cuda.current_device():
+        with torch.cuda.device(input.device):
+            return _conv(input, weight, bias, residual, stride, before, after, dilation, groups, activation)
+    key = (launch.active_driver(), _likeness(input), _likeness(weight), _likeness(bias), _likeness(residual), tuple(stride),
+           tuple(before), tuple(after), tuple(dilation), groups, activation,
+           input.dtype == torch.float32 and torch.backends.cudnn.allow_tf32)  # yapf: disable
+    plan = _plans.get(key)
+    if plan is None:
+        problem = problem_of(input, weight, stride, before, after, dilation, groups)
+        check_tensors(input, weight, bias, residual, activation)
+        check_epilogue(problem, bias, residual)
+        if len(_plans) >= MOST_PLANS:
+            _plans.clear()
+        plan = _plans[key] = launch.plan(problem, input, weight, bias, residual, activation)
+    return plan(input, weight, bias, residual)
 
 
 for _key in ("CUDA", "CPU"):
@@ -152,6 +168,16 @@ def padding_of(padding, taps, stride, dilation):
     return pads, pads
 
 
+def geometry_of(rank, taps, stride, padding, dilation):
+    """Stride, padding before and after, and dilation, each with one entry a dimension."""
+    stride = per_dimension("stride", stride, rank, 1)
+    dilation = per_dimension("dilation", dilation, rank, 1)
+    return stride, *padding_of(padding, taps, stride, dilation), dilation
+
+
+_known_geometry = functools.lru_cache(4096)(geometry_of)
+
+
 def convolve(rank, input, weight, bias, stride, padding, dilation, groups, activation, residual):
     if input.ndim not in (rank + 1, rank + 2):
         raise ValueError(f"input has shape {tuple(input.shape)}; expected {rank + 2} dimensions (N, C, "
@@ -160,11 +186,12 @@ def convolve(rank, input, weight, bias, stride, padding, dilation, groups, activ
     if unbatched:
         input = input.unsqueeze(0)
         residual = None if residual is None else residual.unsqueeze(0)
-    stride = per_dimension("stride", stride, rank, 1)
-    dilation = per_dimension("dilation", dilation, rank, 1)
-    before, after = padding_of(padding, weight.shape[2:], stride, dilation)
-    y = torch.ops.triton_conv.conv(input, weight, bias, residual, stride, before, after, dilation, groups, activation
-                                   or "none")
+    arguments = rank, weight.shape[2:], stride, padding, dilation
+    try:
+        geometry = geometry_of(*arguments) if torch.compiler.is_compiling() else _known_geometry(*arguments)
+    except TypeError:  # lists are not hashed
+        geometry = geometry_of(*arguments)
+    y = torch.ops.triton_conv.conv(input, weight, bias, residual, *geometry, groups, activation or "none")
     return y.squeeze(0) if unbatched else y
 
 

@@ -16,12 +16,17 @@ from .kernels.fprop import fprop_kernel
 DIRECT_BLOCK_M, DIRECT_BLOCK_N = 32, 32
 
 
-def active_target():
-    """The target of Triton's active driver, or None on a machine without one."""
+def active_driver():
+    """Triton's active driver, or None on a machine without one."""
     try:
-        return triton.runtime.driver.active.get_current_target()
+        return triton.runtime.driver.active
     except RuntimeError:
         return None
+
+
+def active_target():
+    driver = active_driver()
+    return None if driver is None else driver.get_current_target()
 
 
 def active_device():
@@ -57,22 +62,57 @@ class Epilogue:
         return dict(HAS_BIAS=self.bias is not None, HAS_RESIDUAL=self.residual is not None, ACTIVATION=self.activation)
 
 
+def based_on(descriptor, tensor):
+    """A copy of a descriptor for another tensor of the same shape, strides and alignment, without checking it again."""
+    copy = object.__new__(type(descriptor))
+    copy.__dict__.update(descriptor.__dict__, base=tensor)
+    return copy
+
+
+class FpropLaunch:
+    """A launch of ``fprop_kernel``, prepared for a problem.
+
+    It can be called with all tensors that have the shapes, strides, dtypes, device and 16-byte alignment of those that it was made
+    with. The first call goes through Triton's JIT; those after it go past its inspection of the arguments.
+    """
+
+    def __init__(self, problem, x, strides, w, pitch, y, epilogue, tile=None):
+        count = multiprocessors(triton.runtime.driver.active, x.device.index or 0)
+        tile = tile or heuristics.choose(problem, x.element_size(), count)
+        hopper = active_target().arch // 10 == 9
+        self.x_desc = descriptors.input_descriptor(problem, x, strides, tile)
+        self.w_desc = descriptors.weight_descriptor(problem, w, pitch, tile)
+        self.y_desc = descriptors.output_descriptor(problem, y, tile)
+        for template in (self.x_desc, self.w_desc, self.y_desc):
+            template.base = None  # a launch outlives its tensors
+        self.sizes = (problem.rows, problem.group_out_channels, problem.group_channels, problem.groups,
+                      *geometry_arguments(problem))
+        constants = dict(RANK=problem.rank, GROUP_M=tile.group_m, HOPPER=hopper, IN_TURNS=tile.in_turns,
+                         STAGES=tile.stages, SLABS=tile.slabs, **epilogue.options())
+        self.constants = tuple(constants.values())
+        self.grid = min(heuristics.num_tiles(problem, tile), count), 1, 1
+        self.num_warps = 8 if hopper and not tile.in_turns else 4
+        self.compiled = None
+
+    def __call__(self, x, w, y, bias, residual):
+        y_desc = based_on(self.y_desc, y)
+        arguments = (based_on(self.x_desc,
+                              x), based_on(self.w_desc,
+                                           w), y_desc, y_desc if residual is None else based_on(self.y_desc, residual),
+                     w if bias is None else bias, *self.sizes, *self.constants)
+        if self.compiled is None:
+            self.compiled = fprop_kernel[self.grid](*arguments, num_warps=self.num_warps)
+            return
+        kernel, driver, hooks = self.compiled, triton.runtime.driver.active, triton.knobs.runtime
+        stream = driver.get_current_stream(driver.get_current_device())
+        kernel.run(*self.grid, stream, kernel.function, kernel.packed_metadata,
+                   kernel.launch_metadata(self.grid, stream, *arguments), hooks.launch_enter_hook,
+                   hooks.launch_exit_hook, *arguments)
+
+
 def launch_fprop(problem, x, strides, w, pitch, y, epilogue, tile=None):
     """One launch on the tensor cores."""
-    count = multiprocessors(triton.runtime.driver.active, x.device.index or 0)
-    tile = tile or heuristics.choose(problem, x.element_size(), count)
-    hopper = active_target().arch // 10 == 9
-    y_desc = descriptors.output_descriptor(problem, y, tile)
-    residual = epilogue.residual
-    residual_desc = y_desc if residual is None else descriptors.output_descriptor(problem, residual, tile)
-    fprop_kernel[(min(heuristics.num_tiles(problem, tile),
-                      count), )](descriptors.input_descriptor(problem, x, strides, tile),
-                                 descriptors.weight_descriptor(problem, w, pitch, tile), y_desc, residual_desc,
-                                 w if epilogue.bias is None else epilogue.bias, problem.rows,
-                                 problem.group_out_channels, problem.group_channels, problem.groups,
-                                 *geometry_arguments(problem), RANK=problem.rank, GROUP_M=tile.group_m, HOPPER=hopper,
-                                 IN_TURNS=tile.in_turns, STAGES=tile.stages, SLABS=tile.slabs, **epilogue.options(),
-                                 num_warps=8 if hopper and not tile.in_turns else 4)
+    FpropLaunch(problem, x, strides, w, pitch, y, epilogue, tile)(x, w, y, epilogue.bias, epilogue.residual)
 
 
 def launch_direct(problem, x, w, y, epilogue):
@@ -159,13 +199,7 @@ def run(problem, x, w, epilogue):
         y = x.new_empty((*y_shape, out_channels))
         run_direct(problem, x, w, y, epilogue)
         return y
-    run_on_tensor_cores = run_fprop
-    obstacles = problem.obstacles()
-    if obstacles:
-        if not are_patches(problem):
-            raise NotImplementedError("the im2col mode cannot express this convolution: " + "; ".join(obstacles) +
-                                      ". Use torch.nn.functional for this layer")
-        run_on_tensor_cores = run_patches
+    run_on_tensor_cores = run_patches if problem.obstacles() else run_fprop
     whole = round_up(out_channels, 16 // size)
     if whole != out_channels:  # outputs are stored in 16 bytes
         w = mem.kept(w, "whole", lambda: mem.padded_channels(w.movedim(0, -1), whole).movedim(-1, 0))
@@ -178,5 +212,54 @@ def run(problem, x, w, epilogue):
     return y[..., :out_channels].contiguous() if whole != out_channels else y
 
 
+def check_supported(problem, size):
+    obstacles = problem.obstacles() if suits_tensor_cores(problem, size) else []
+    if obstacles and not are_patches(problem):
+        raise NotImplementedError("the im2col mode cannot express this convolution: " + "; ".join(obstacles) +
+                                  ". Use torch.nn.functional for this layer")
+
+
 def is_empty(problem):
     return math.prod((problem.batch, *problem.out, problem.out_channels)) == 0
+
+
+def one_launch(problem, x, w, size):
+    """Whether a problem is one launch on the tensor cores that reads x and writes y in place; w may be a copy that is kept."""
+    return (not is_empty(problem) and suits_tensor_cores(problem, size) and not problem.obstacles()
+            and problem.out_channels * size % 16 == 0 and problem.channels * size >= 16
+            and mem.readable(mem.channels_innermost(x)) and len(split_batch(problem)) == 1)
+
+
+def plan(problem, x, w, bias, residual, activation):
+    """A function of (x, w, bias, residual) that computes the problem, for tensors that agree with these in all but contents.
+
+    It returns the output (N, K, *out) in channels_last memory.
+    """
+    size = x.element_size()
+    check_supported(problem, size)
+    y_shape = (problem.batch, *problem.out, problem.out_channels)
+
+    def epilogue(bias, residual):
+        return Epilogue(None if bias is None else bias.contiguous(),
+                        None if residual is None else mem.channels_innermost(residual).contiguous(), activation)
+
+    if is_empty(problem):
+        return lambda x, w, bias, residual: x.new_empty(y_shape).movedim(-1, 1)
+    if not one_launch(problem, x, w, size):
+        return lambda x, w, bias, residual: run(problem, x, w, epilogue(bias, residual)).movedim(-1, 1)
+
+    y = x.new_empty(y_shape).movedim(-1, 1)
+    shape, strides = y.shape, y.stride()
+    memory, pitch = mem.weight_memory(w)
+    in_place = memory.data_ptr() == w.data_ptr()
+    launch = FpropLaunch(problem, x, mem.element_strides(mem.channels_innermost(x)), memory, pitch, y,
+                         Epilogue(bias, residual, activation))  # yapf: disable
+
+    def convolve(x, w, bias, residual):
+        y = x.new_empty_strided(shape, strides)
+        if residual is not None and residual.stride() != strides:
+            residual = mem.channels_innermost(residual).contiguous()
+        launch(x, w if in_place else mem.weight_memory(w)[0], y, bias if bias is None else bias.contiguous(), residual)
+        return y
+
+    return convolve
