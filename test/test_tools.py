@@ -36,11 +36,29 @@ def test_help_lists_the_passes_with_their_options():
     assert "\n  --cse\n" in result.stdout and "\n  --inline\n" in result.stdout
 
 
-@pytest.mark.parametrize("flags", [["--cse"], ["-cse"], ["-", "-cse"]])
+@pytest.mark.parametrize("flags", [["--cse"], ["-cse"], ["-", "-cse"], ["-pass-pipeline=builtin.module(cse)"],
+                                   ["--pass-pipeline", "builtin.module( tt.func(cse), canonicalize )"]])
 def test_a_pass_runs_on_stdin(flags):
     result = run("triton-opt", *flags, text=MODULE)
     assert result.returncode == 0, result.stderr
     assert result.stdout.count("arith.addi") == 1 and "loc(" not in result.stdout
+
+
+def test_options_in_a_pipeline():
+    pipeline = "builtin.module(allocate-shared-memory-nv{compute-capability=90 ptx-version=83},cse)"
+    result = run("triton-opt", f"-pass-pipeline={pipeline}", text=MODULE)
+    assert result.returncode == 0 and "ttg.shared" in result.stdout and result.stdout.count("arith.addi") == 1
+
+
+@pytest.mark.parametrize("pipeline, message", [
+    ("cse", "--pass-pipeline=cse: expected builtin.module(...)"),
+    ("builtin.module(cse", "expected builtin.module(...)"),
+    ("builtin.module(cse,nonsense)", "'nonsense' in --pass-pipeline is not a pass of the installed Triton"),
+    ("builtin.module(cse{max=3})", "cse takes no option max=3"),
+])  # yapf: disable
+def test_wrong_pipelines(pipeline, message):
+    result = run("triton-opt", "--pass-pipeline", pipeline, text=MODULE)
+    assert result.returncode == 1 and message in result.stderr and "Traceback" not in result.stderr
 
 
 def test_debug_info_and_output_file(tmp_path):
