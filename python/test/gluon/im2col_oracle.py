@@ -143,7 +143,7 @@ def ask(program, cases):
         lines = "\n".join(json.dumps(case) for case in cases[len(answers):])
         run = subprocess.run([program], input=lines, capture_output=True, text=True)
         answers += [json.loads(line) for line in run.stdout.splitlines()]
-        if run.returncode == 3:
+        if run.returncode == 3 and sum("error" in answer for answer in answers) < 20:
             answers.append({"encoded": 0, "error": run.stderr.strip()})
         elif run.returncode:
             raise SystemExit(f"{run.stderr.strip()} (exit status {run.returncode})", )

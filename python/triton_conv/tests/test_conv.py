@@ -40,8 +40,22 @@ def check(x, w, bias=None, stride=1, before=0, after=None, dilation=1, groups=1,
     assert y.shape == expected.shape and y.dtype == x.dtype
     assert y.movedim(1, -1).is_contiguous()
     assert y.isfinite().all()
-    assert relative_error(y, expected) < ERRORS[x.dtype]
+    error = relative_error(y, expected)
+    assert error < ERRORS[x.dtype]
+    if x.is_cuda:
+        assert error < 1.5 * max(framework_error(expected, x, w, bias, stride, before, after, dilation, groups, activation, residual),
+                                 1e-7)  # yapf: disable
     return y
+
+
+def framework_error(expected, x, w, bias, stride, before, after, dilation, groups, activation, residual):
+    """The error of PyTorch's own convolution, which is cuDNN's, in the same dtype, with the epilogue in float32."""
+    pads = [pad for pair in zip(reversed(before), reversed(after)) for pad in pair]
+    y = CONV[x.ndim - 2](F.pad(x, pads), w, None, stride, 0, dilation, groups).float()
+    if bias is not None:
+        y = y + bias.float().view(-1, *[1] * (x.ndim - 2))
+    return relative_error(ACTIVATIONS[activation](y if residual is None else y + residual.float()).to(x.dtype),
+                          expected)
 
 
 def tensors(rank, N, C, extents, K, taps, dtype, groups=1, seed=0):
@@ -61,7 +75,7 @@ def test_random_problems(rank, dtype):
     generator = torch.Generator().manual_seed(rank)
     activation = rng.choice(list(ACTIVATIONS))
     done = 0
-    while done < (200 if torch.cuda.is_available() else 12):
+    while done < (560 if torch.cuda.is_available() else 12):
         many = lambda low, high: tuple(rng.randint(low, high) for _ in range(rank))
         extents, taps, stride, dilation = many(1, (60, 16, 7)[rank - 1]), many(1, 4), many(1, 3), many(1, 2)
         before, after = many(0, 3), many(0, 3)
@@ -242,3 +256,45 @@ def test_shapes_that_are_not_chosen(shape, dtype, monkeypatch):
         residual = torch.randn((N, K, *extents), generator=generator).to(x).to(memory_format=torch.channels_last)
         check(x, w, bias, before=1)
         check(x, w, bias, before=1, activation="silu", residual=residual)
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="CUDA graphs and streams need a GPU")
+def test_cuda_graphs_and_streams():
+    x, w = tensors(2, 2, 64, (20, 20), 96, (3, 3), torch.bfloat16)
+    expected = triton_conv.conv2d(x, w, padding=1)
+    graph, stream = torch.cuda.CUDAGraph(), torch.cuda.Stream()
+    with torch.cuda.graph(graph):
+        y = triton_conv.conv2d(x, w, padding=1)
+    x.mul_(2)
+    graph.replay()
+    torch.cuda.synchronize()
+    assert torch.equal(y, expected * 2)
+    streams = [torch.cuda.Stream() for _ in range(4)]
+    results = []
+    for number in range(32):
+        stream = streams[number % 4]
+        stream.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(stream):
+            results.append(triton_conv.conv2d(x, w, padding=1))
+    torch.cuda.synchronize()
+    assert all(torch.equal(result, expected * 2) for result in results)
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="memory is counted on a GPU")
+def test_no_memory_but_the_output():
+    x, w = tensors(2, 8, 64, (64, 64), 64, (3, 3), torch.bfloat16)
+    triton_conv.conv2d(x, w, padding=1)
+    torch.cuda.synchronize()
+    before = torch.cuda.memory_allocated()
+    torch.cuda.reset_peak_memory_stats()
+    y = triton_conv.conv2d(x, w, padding=1)
+    assert torch.cuda.max_memory_allocated() - before == y.numel() * y.element_size()
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="the tensor takes gigabytes")
+def test_over_2_to_the_31_elements():
+    """An output of more than 2**31 elements, of which the last image is checked."""
+    x, w = tensors(2, 140, 16, (512, 512), 64, (1, 1), torch.bfloat16)
+    y = triton_conv.conv2d(x, w)
+    assert y.numel() > 2**31
+    assert relative_error(y[-1:], expected_conv(x[-1:], w, None, 1, (0, 0), (0, 0), 1, 1)) < ERRORS[x.dtype]

@@ -50,6 +50,7 @@ the mode; 3 where a launch failed, which ends the context.
 
 constexpr uint32_t poison = 0xA5;
 constexpr uint32_t guardBytes = 128;
+constexpr uint32_t swizzleRepeat = 1024;
 constexpr uint64_t arenaBytes = 1ull << 28;
 constexpr int maxRank = 5;
 constexpr int exitBadCase = 1, exitNoGpu = 2, exitLaunchFailed = 3;
@@ -298,7 +299,11 @@ __device__ void pause(long long cycles) {
 
 __global__ void loadBlock(const __grid_constant__ CUtensorMap map, Load load,
                           uint8_t *block, Answer *answer) {
-  extern __shared__ __align__(1024) uint8_t buffer[];
+  extern __shared__ uint8_t memory[];
+  // The pattern of a swizzle repeats every 1024 bytes of addresses.
+  uint8_t *buffer =
+      memory +
+      (swizzleRepeat - sharedAddress(memory) % swizzleRepeat) % swizzleRepeat;
   __shared__ uint64_t barriers[2];
   uint32_t arrival = sharedAddress(&barriers[0]);
   uint32_t counter = sharedAddress(&barriers[1]);
@@ -421,13 +426,15 @@ public:
     for (size_t i = 0; i < rank; ++i)
       span += uint64_t(shape[i] - 1) * strides[i] * type.bytes;
     if (span > arenaBytes ||
-        load.bytes + guardBytes + reservedBytes > uint32_t(sharedBytes))
+        load.bytes + guardBytes + swizzleRepeat + reservedBytes >
+            uint32_t(sharedBytes))
       throw std::runtime_error("the tensor or the block is too large");
 
     // Memory past the tensor is not that of the case before.
     uint64_t filled = std::min(arenaBytes, span + (1 << 16));
     fillTensor<<<64, 256>>>(arena, filled, uint32_t(question.number("seed")));
-    loadBlock<<<1, 128, load.bytes + guardBytes>>>(map, load, block, answer);
+    loadBlock<<<1, 128, load.bytes + guardBytes + swizzleRepeat>>>(
+        map, load, block, answer);
     check(cudaGetLastError(), "the launch");
     check(cudaDeviceSynchronize(), "the load");
     Answer found;
@@ -457,7 +464,7 @@ private:
     return text;
   }
 
-  static constexpr uint32_t reservedBytes = 2048; // barriers and alignment
+  static constexpr uint32_t reservedBytes = 512; // for the barriers
   uint8_t *arena = nullptr, *block = nullptr;
   Answer *answer = nullptr;
   int sharedBytes = 0;
