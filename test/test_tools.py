@@ -202,3 +202,18 @@ def test_an_option_without_its_value(tool, flag):
     result = run(tool, flag)
     assert result.returncode == 1 and f"{tool}: '{flag}' needs a value" in result.stderr
     assert "Traceback" not in result.stderr
+
+
+def test_the_tools_of_a_named_build_are_used(tmp_path):
+    """lit takes the tools of TRITON_BUILD_DIR, here wrappers that note their use, and the tests pass on them unchanged."""
+    used = tmp_path / "used"
+    for tool in ("triton-opt", "mlir-translate", "opt", "llc"):
+        wrapper = tmp_path / "bin" / tool
+        wrapper.parent.mkdir(exist_ok=True)
+        wrapper.write_text(f'#!/bin/sh\necho {tool} >> {used}\nexec {sys.executable} {BIN / tool} "$@"\n')
+        wrapper.chmod(0o755)
+    environment = {**os.environ, "TRITON_BUILD_DIR": str(tmp_path), "TRITON_DEFAULT_FP_FUSION": "1"}
+    command = [sys.executable, "-c", "import lit.main; lit.main.main()", "-v", str(BIN.parent / "test" / "Conversion")]
+    result = subprocess.run(command, capture_output=True, text=True, env=environment)
+    assert result.returncode == 0, result.stdout
+    assert set(used.read_text().split()) == {"triton-opt", "mlir-translate", "opt", "llc"}
