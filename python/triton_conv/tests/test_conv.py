@@ -298,3 +298,22 @@ def test_over_2_to_the_31_elements():
     y = triton_conv.conv2d(x, w)
     assert y.numel() > 2**31
     assert relative_error(y[-1:], expected_conv(x[-1:], w, None, 1, (0, 0), (0, 0), 1, 1)) < ERRORS[x.dtype]
+
+
+@pytest.mark.parametrize("rank", [1, 2, 3])
+def test_packing(rank):
+    """The copy of an input, from any strides, exactly: every element, and zeros around."""
+    rng = random.Random(rank)
+    for dtype in DTYPES:
+        for _ in range(8):
+            extents = [rng.randint(1, 7) for _ in range(rank)]
+            N, C, before = rng.randint(1, 3), rng.randint(1, 9), rng.randint(0, 4)
+            pixels, padded = extents[-1] + before + rng.randint(0, 3), C + rng.randint(0, 8)
+            x = torch.randn(N, C, *extents, generator=torch.Generator().manual_seed(rng.randrange(2**31)))
+            x = x.to(launch.active_device(), dtype)
+            order = rng.sample(range(x.ndim), x.ndim)
+            x = x.permute(order).contiguous().permute([order.index(dim) for dim in range(x.ndim)])
+            found = launch.mem.packed(x.movedim(1, -1), pixels, padded, before)
+            expected = torch.zeros((N, *extents[:-1], pixels, padded), dtype=dtype)
+            expected[..., before:before + extents[-1], :C] = x.movedim(1, -1)
+            assert torch.equal(found.cpu(), expected)

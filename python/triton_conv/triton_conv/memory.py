@@ -3,10 +3,13 @@
 Memory has channels innermost: x (N, *extents, C), w (K, *taps, C), y (N, *out, K).
 """
 
+import math
+
 import torch
 from torch.utils.weak import WeakIdKeyDictionary
 
-from .geometry import round_up
+from .geometry import ceil_div, round_up
+from .kernels.pack import pack_kernel
 
 _copies = WeakIdKeyDictionary()
 
@@ -32,13 +35,26 @@ def readable(memory):
         stride * size % 16 == 0 and 0 < stride * size < 2**40 for stride in element_strides(memory))
 
 
+def packed(memory, pixels, padded, before=0):
+    """A copy (N, ..., pixels, padded) of memory (N, *extents, C), ``before`` pixels to the right, zero around, in one pass."""
+    *lines, extent, channels = memory.shape
+    strides = memory.stride()
+    copy = memory.new_empty((*lines, pixels, padded))
+    depth, height = (1, 1, *lines[1:])[-2:]
+    x_d, x_h = (0, 0, *strides[1:-2])[-2:]
+    block = min(1024, max(256, 1 << (pixels * padded - 1).bit_length()))
+    grid = (math.prod(lines) * ceil_div(pixels * padded, block), )
+    pack_kernel[grid](memory, copy, depth, height, extent, channels, pixels, padded, before, strides[0], x_d, x_h,
+                      strides[-2], strides[-1], BLOCK=block, num_warps=4)
+    return copy
+
+
 def pitched(memory):
     """The memory if TMA can read it, else a copy whose pixels are a multiple of 16 bytes apart."""
     if readable(memory):
         return memory
-    pitch = round_up(memory.shape[-1], 16 // memory.element_size())
-    copy = memory.new_empty((*memory.shape[:-1], pitch))[..., :memory.shape[-1]]
-    return copy.copy_(memory)
+    *_, extent, channels = memory.shape
+    return packed(memory, extent, round_up(channels, 16 // memory.element_size()))[..., :channels]
 
 
 def padded_channels(memory, channels):
@@ -83,10 +99,7 @@ def dense_weight(w):
 
 def folded_input(problem, memory, padded, pixels):
     """The copy behind ``geometry.fold_width``: (N, ..., pixels, padded), zero where there is padding."""
-    before, width = problem.before[-1], problem.extents[-1]
-    copy = memory.new_zeros((*memory.shape[:-2], pixels, padded))
-    copy[..., before:before + width, :problem.channels] = memory
-    return copy
+    return packed(memory, pixels, padded, problem.before[-1])
 
 
 def folded_weight(w, padded):
