@@ -85,12 +85,20 @@ def test_fprop(arch, dtype, tile, rank, epilogue):
     assert (columns > 0) == (arch >= 100)
 
 
+GROUPS = {"depthwise": (64, 1, 1), "a multiplier": (64, 1, 4), "narrow": (32, 4, 4), "odd": (5, 3, 6), "wide": (2, 24, 24),
+          "one": (1, 16, 20)}  # yapf: disable
+
+
 @pytest.mark.parametrize("arch", [90, 100, 103])
-@pytest.mark.parametrize("dtype", TYPES)
-def test_direct(arch, dtype):
-    constants = dict(BLOCK_M=32, BLOCK_N=32, HAS_BIAS=True, HAS_RESIDUAL=True, ACTIVATION="gelu")
-    pointers = dict.fromkeys(("x", "w", "y", "residual", "bias"), TYPES[dtype])
+@pytest.mark.parametrize("kind", GROUPS)
+def test_direct(arch, kind):
+    groups, channels, out_channels = GROUPS[kind]
+    problem = ConvProblem(1, groups * channels, groups * out_channels, (9, ), (3, ), (1, ), (1, ), (1, ), (1, ), groups)
+    tile = heuristics.choose_direct(problem)
+    constants = dict(BLOCK_M=tile.block_m, BLOCK_G=tile.block_g, BLOCK_N=tile.block_n, BLOCK_K=tile.block_k,
+                     VECTOR=tile.vector, HAS_BIAS=True, HAS_RESIDUAL=True, ACTIVATION="gelu")  # yapf: disable
+    pointers = dict.fromkeys(("x", "w", "y", "residual", "bias"), "*bf16")
     signature = pointers | dict.fromkeys(DIRECT_SIZES, "i32") | dict.fromkeys(constants, "constexpr")
     registers, spills, _, _ = resources(arch, direct_kernel, signature, constants, 4)
-    print(f"sm_{arch} {dtype}: {registers} registers")
+    print(f"sm_{arch} {kind} {tile}: {registers} registers, {spills} bytes spilled")
     assert spills == 0

@@ -74,3 +74,28 @@ def choose(problem, size, multiprocessors):
         return turns * (steps * max(share, 0.5) * shape.step_cost + shape.end_cost)
 
     return make_tile(min(SHAPES, key=cost), block_k, size)
+
+
+@dataclasses.dataclass(frozen=True)
+class DirectTile:
+    """The shape of a launch on the CUDA cores: rows, groups, and channels of a group; ``vector`` groups are in one thread."""
+    block_m: int
+    block_g: int
+    block_n: int
+    block_k: int
+    vector: int
+
+
+def power_of_two(n):
+    """The smallest power of two of at least n."""
+    return 1 << (n - 1).bit_length()
+
+
+def choose_direct(problem):
+    """Eight elements a thread in a load, about 64 output channels a program, and two rows a thread."""
+    block_n, block_k = (min(power_of_two(channels), 8)
+                        for channels in (problem.group_out_channels, problem.group_channels))
+    block_g = min(power_of_two(problem.groups), 64 // block_n, 32 * 8 // max(block_n, block_k))
+    vector = min(block_g, 8 // max(block_n, block_k))
+    across = block_g // vector
+    return DirectTile(4 * (32 // across) * 2, block_g, block_n, block_k, vector)

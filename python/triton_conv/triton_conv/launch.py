@@ -13,8 +13,6 @@ from .geometry import ConvProblem, ceil_div, fold_width, folded_row, round_up, s
 from .kernels.direct import direct_kernel
 from .kernels.fprop import fprop_kernel
 
-DIRECT_BLOCK_M, DIRECT_BLOCK_N = 32, 32
-
 
 def active_driver():
     """Triton's active driver, or None on a machine without one."""
@@ -117,13 +115,16 @@ def launch_fprop(problem, x, strides, w, pitch, y, epilogue, tile=None):
 
 def launch_direct(problem, x, w, y, epilogue):
     """One launch on the CUDA cores; sizes and strides of any kind."""
-    grid = ceil_div(problem.rows, DIRECT_BLOCK_M) * ceil_div(problem.out_channels, DIRECT_BLOCK_N)
+    tile = heuristics.choose_direct(problem)
+    grid = (ceil_div(problem.rows, tile.block_m) * ceil_div(problem.groups, tile.block_g) *
+            ceil_div(problem.group_out_channels, tile.block_n))
     image, *spatial = x.stride()[:-1]
     residual, bias = epilogue.residual, epilogue.bias
     direct_kernel[(grid, )](x, w, y, y if residual is None else residual, w if bias is None else bias, problem.rows,
-                            problem.out_channels, problem.group_channels, problem.group_out_channels,
+                            problem.groups, problem.group_out_channels, problem.group_channels,
                             *in_three(problem.extents, 1), *geometry_arguments(problem), image, *in_three(spatial, 0),
-                            BLOCK_M=DIRECT_BLOCK_M, BLOCK_N=DIRECT_BLOCK_N, **epilogue.options(), num_warps=4)
+                            BLOCK_M=tile.block_m, BLOCK_G=tile.block_g, BLOCK_N=tile.block_n, BLOCK_K=tile.block_k,
+                            VECTOR=tile.vector, **epilogue.options(), num_warps=4)
 
 
 def suits_tensor_cores(problem, size):

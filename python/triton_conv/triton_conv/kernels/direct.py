@@ -6,22 +6,36 @@ from triton.experimental.gluon import language as gl
 from .epilogue import activate
 
 SIZES = (
-    "rows K C group_k D H W Z P Q T R S stride_d stride_h stride_w before_d before_h before_w dilation_d dilation_h "
+    "rows groups K C D H W Z P Q T R S stride_d stride_h stride_w before_d before_h before_w dilation_d dilation_h "
     "dilation_w x_n x_d x_h x_w").split()
 
 
 @gluon.jit(do_not_specialize=SIZES)
-def direct_kernel(x, w, y, residual, bias, rows, K, C, group_k, D, H, W, Z, P, Q, T, R, S, stride_d, stride_h, stride_w,
+def direct_kernel(x, w, y, residual, bias, rows, groups, K, C, D, H, W, Z, P, Q, T, R, S, stride_d, stride_h, stride_w,
                   before_d, before_h, before_w, dilation_d, dilation_h, dilation_w, x_n, x_d, x_h, x_w,
-                  BLOCK_M: gl.constexpr, BLOCK_N: gl.constexpr, HAS_BIAS: gl.constexpr, HAS_RESIDUAL: gl.constexpr,
-                  ACTIVATION: gl.constexpr):
-    """y [rows, K]; K counts all groups, C and group_k are those of one. x_* are strides in elements; w is (K, T, R, S, C)."""
-    layout: gl.constexpr = gl.BlockedLayout([1, 4], [32 * 4 // BLOCK_N, BLOCK_N // 4], [gl.num_warps(), 1], [1, 0])
+                  BLOCK_M: gl.constexpr, BLOCK_G: gl.constexpr, BLOCK_N: gl.constexpr, BLOCK_K: gl.constexpr,
+                  VECTOR: gl.constexpr, HAS_BIAS: gl.constexpr, HAS_RESIDUAL: gl.constexpr, ACTIVATION: gl.constexpr):
+    """y (rows, groups, K) from x (N, D, H, W, groups, C), whose strides are x_*, and w (groups, K, T, R, S, C).
+
+    A program computes BLOCK_M rows of BLOCK_G groups, BLOCK_N of K in each. In a thread, a pixel's BLOCK_K channels of a group
+    are loaded at once and meet all BLOCK_N output channels.
+    """
+    ACROSS: gl.constexpr = BLOCK_G // VECTOR
+    layout: gl.constexpr = gl.BlockedLayout([1, VECTOR, BLOCK_N, BLOCK_K], [32 // ACROSS, ACROSS, 1, 1],
+                                            [gl.num_warps(), 1, 1, 1], [3, 2, 1, 0])
+    of_output: gl.constexpr = gl.SliceLayout(3, layout)  # [m, g, n]
+    of_input: gl.constexpr = gl.SliceLayout(2, layout)  # [m, g, k]
+    of_weight: gl.constexpr = gl.SliceLayout(0, layout)  # [g, n, k]
+
+    blocks_g = gl.cdiv(groups, BLOCK_G)
     blocks_n = gl.cdiv(K, BLOCK_N)
-    row = gl.program_id(0).to(gl.int64) // blocks_n * BLOCK_M + gl.arange(0, BLOCK_M, gl.SliceLayout(1, layout))
-    k = gl.program_id(0) % blocks_n * BLOCK_N + gl.arange(0, BLOCK_N, gl.SliceLayout(0, layout))
-    in_rows = row < rows
-    in_k = k < K
+    first_n = gl.program_id(0) % blocks_n * BLOCK_N
+    first_g = gl.program_id(0) // blocks_n % blocks_g * BLOCK_G
+    first_m = (gl.program_id(0) // (blocks_n * blocks_g)).to(gl.int64) * BLOCK_M
+
+    row = first_m + gl.arange(0, BLOCK_M, gl.SliceLayout(1, gl.SliceLayout(2, of_input)))
+    g = first_g + gl.arange(0, BLOCK_G, gl.SliceLayout(0, gl.SliceLayout(2, of_input)))
+    c = gl.arange(0, BLOCK_K, gl.SliceLayout(0, gl.SliceLayout(1, of_input)))
     q = (row % Q).to(gl.int32)
     line = row // Q
     p = (line % P).to(gl.int32)
@@ -30,26 +44,42 @@ def direct_kernel(x, w, y, residual, bias, rows, K, C, group_k, D, H, W, Z, P, Q
     h0 = p * stride_h - before_h
     w0 = q * stride_w - before_w
     image = plane // Z * x_n
-    first_channel = k // group_k * C
-    acc = gl.zeros([BLOCK_M, BLOCK_N], gl.float32, layout)
+    channel = g[None, :, None] * C + c[None, None, :]
+
+    weight_g = first_g + gl.arange(0, BLOCK_G, gl.SliceLayout(1, gl.SliceLayout(2, of_weight)))
+    weight_n = first_n + gl.arange(0, BLOCK_N, gl.SliceLayout(0, gl.SliceLayout(2, of_weight)))
+    weight_c = gl.arange(0, BLOCK_K, gl.SliceLayout(0, gl.SliceLayout(1, of_weight)))
+    filter = (weight_g[:, None, None] * K + weight_n[None, :, None]).to(gl.int64) * (T * R * S * C) + weight_c[None,
+                                                                                                               None, :]
+    in_filter = (weight_g < groups)[:, None, None] & (weight_n < K)[None, :, None]
+
+    acc = gl.zeros([BLOCK_M, BLOCK_G, BLOCK_N], gl.float32, of_output)
     for t in range(T):
         for r in range(R):
             for s in range(S):
                 dd = d0 + t * dilation_d
                 hh = h0 + r * dilation_h
                 ww = w0 + s * dilation_w
-                inside = in_rows & (dd >= 0) & (dd < D) & (hh >= 0) & (hh < H) & (ww >= 0) & (ww < W)
+                inside = (row < rows) & (dd >= 0) & (dd < D) & (hh >= 0) & (hh < H) & (ww >= 0) & (ww < W)
                 pixel = image + dd.to(gl.int64) * x_d + hh.to(gl.int64) * x_h + ww.to(gl.int64) * x_w
-                mask = inside[:, None] & in_k[None, :]
-                weight = w + (k * T * R * S + (t * R + r) * S + s).to(gl.int64) * C
-                for c in range(C):
-                    a = gl.load(x + pixel[:, None] + (first_channel + c)[None, :], mask=mask, other=0.0)
-                    b = gl.load(weight + c, mask=in_k, other=0.0).to(gl.float32)
-                    acc += a.to(gl.float32) * b[None, :]
-    mask = in_rows[:, None] & in_k[None, :]
-    place = row[:, None] * K + k[None, :]
+                mask = inside[:, None, None] & (g < groups)[None, :, None]
+                tap = ((t * R + r) * S + s) * C
+                for first_c in range(0, C, BLOCK_K):
+                    a = gl.load(x + pixel[:, None, None] + channel + first_c,
+                                mask=mask & (c < C - first_c)[None, None, :], other=0.0)
+                    b = gl.load(w + filter + tap + first_c, mask=in_filter & (weight_c < C - first_c)[None, None, :],
+                                other=0.0)
+                    acc += gl.sum(a.to(gl.float32)[:, :, None, :] * b.to(gl.float32)[None, :, :, :], 3)
+
+    out_row = first_m + gl.arange(0, BLOCK_M, gl.SliceLayout(1, gl.SliceLayout(2, of_output)))
+    out_g = first_g + gl.arange(0, BLOCK_G, gl.SliceLayout(0, gl.SliceLayout(2, of_output)))
+    out_n = first_n + gl.arange(0, BLOCK_N, gl.SliceLayout(0, gl.SliceLayout(1, of_output)))
+    k = out_g[None, :, None] * K + out_n[None, None, :]
+    in_k = (out_g < groups)[None, :, None] & (out_n < K)[None, None, :]
+    place = out_row[:, None, None] * (groups * K) + k
+    mask = (out_row < rows)[:, None, None] & in_k
     if HAS_BIAS:
-        acc += gl.load(bias + k, mask=in_k, other=0.0).to(gl.float32)[None, :]
+        acc += gl.load(bias + k, mask=in_k, other=0.0).to(gl.float32)
     if HAS_RESIDUAL:
         acc += gl.load(residual + place, mask=mask, other=0.0).to(gl.float32)
     gl.store(y + place, activate(acc, ACTIVATION).to(y.dtype.element_ty), mask=mask)
