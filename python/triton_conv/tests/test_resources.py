@@ -96,7 +96,7 @@ def test_direct(arch, kind):
     problem = ConvProblem(1, groups * channels, groups * out_channels, (9, ), (3, ), (1, ), (1, ), (1, ), (1, ), groups)
     tile = heuristics.choose_direct(problem)
     constants = dict(BLOCK_M=tile.block_m, BLOCK_G=tile.block_g, BLOCK_N=tile.block_n, BLOCK_K=tile.block_k,
-                     VECTOR=tile.vector, HAS_BIAS=True, HAS_RESIDUAL=True, ACTIVATION="gelu")  # yapf: disable
+                     VECTOR=tile.vector, WHOLE_K=tile.block_k == channels, WHOLE_N=tile.block_n == out_channels, HAS_BIAS=True, HAS_RESIDUAL=True, ACTIVATION="gelu")  # yapf: disable
     pointers = dict.fromkeys(("x", "w", "y", "residual", "bias"), "*bf16")
     signature = pointers | dict.fromkeys(DIRECT_SIZES, "i32") | dict.fromkeys(constants, "constexpr")
     registers, spills, _, _ = resources(arch, direct_kernel, signature, constants, 4)

@@ -92,10 +92,11 @@ def power_of_two(n):
 
 
 def choose_direct(problem):
-    """Eight elements a thread in a load, about 64 output channels a program, and two rows a thread."""
+    """Eight elements a thread in a load, about 64 output channels a program, and two rows a thread where registers allow."""
     block_n, block_k = (min(power_of_two(channels), 8)
                         for channels in (problem.group_out_channels, problem.group_channels))
     block_g = min(power_of_two(problem.groups), 64 // block_n, 32 * 8 // max(block_n, block_k))
     vector = min(block_g, 8 // max(block_n, block_k))
     across = block_g // vector
-    return DirectTile(4 * (32 // across) * 2, block_g, block_n, block_k, vector)
+    rows = 2 if block_n * block_k <= 16 else 1
+    return DirectTile(4 * (32 // across) * rows, block_g, block_n, block_k, vector)

@@ -124,7 +124,8 @@ def launch_direct(problem, x, w, y, epilogue):
                             problem.groups, problem.group_out_channels, problem.group_channels,
                             *in_three(problem.extents, 1), *geometry_arguments(problem), image, *in_three(spatial, 0),
                             BLOCK_M=tile.block_m, BLOCK_G=tile.block_g, BLOCK_N=tile.block_n, BLOCK_K=tile.block_k,
-                            VECTOR=tile.vector, **epilogue.options(), num_warps=4)
+                            VECTOR=tile.vector, WHOLE_K=tile.block_k == problem.group_channels,
+                            WHOLE_N=tile.block_n == problem.group_out_channels, **epilogue.options(), num_warps=4)
 
 
 def suits_tensor_cores(problem, size):

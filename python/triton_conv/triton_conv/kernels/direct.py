@@ -10,15 +10,27 @@ SIZES = (
     "dilation_w x_n x_d x_h x_w").split()
 
 
+@gluon.jit
+def finish(acc, y, residual, bias, place, k, mask, in_k, HAS_BIAS: gl.constexpr, HAS_RESIDUAL: gl.constexpr,
+           ACTIVATION: gl.constexpr):
+    if HAS_BIAS:
+        acc += gl.load(bias + k, mask=in_k, other=0.0).to(gl.float32)
+    if HAS_RESIDUAL:
+        acc += gl.load(residual + place, mask=mask, other=0.0).to(gl.float32)
+    gl.store(y + place, activate(acc, ACTIVATION).to(y.dtype.element_ty), mask=mask)
+
+
 @gluon.jit(do_not_specialize=SIZES)
 def direct_kernel(x, w, y, residual, bias, rows, groups, K, C, D, H, W, Z, P, Q, T, R, S, stride_d, stride_h, stride_w,
                   before_d, before_h, before_w, dilation_d, dilation_h, dilation_w, x_n, x_d, x_h, x_w,
                   BLOCK_M: gl.constexpr, BLOCK_G: gl.constexpr, BLOCK_N: gl.constexpr, BLOCK_K: gl.constexpr,
-                  VECTOR: gl.constexpr, HAS_BIAS: gl.constexpr, HAS_RESIDUAL: gl.constexpr, ACTIVATION: gl.constexpr):
+                  VECTOR: gl.constexpr, WHOLE_K: gl.constexpr, WHOLE_N: gl.constexpr, HAS_BIAS: gl.constexpr,
+                  HAS_RESIDUAL: gl.constexpr, ACTIVATION: gl.constexpr):
     """y (rows, groups, K) from x (N, D, H, W, groups, C), whose strides are x_*, and w (groups, K, T, R, S, C).
 
     A program computes BLOCK_M rows of BLOCK_G groups, BLOCK_N of K in each. In a thread, a pixel's BLOCK_K channels of a group
-    are loaded at once and meet all BLOCK_N output channels.
+    are loaded at once and meet all BLOCK_N output channels. Where BLOCK_K is all of C, or BLOCK_N all of K (WHOLE_K, WHOLE_N),
+    groups lie side by side without a gap, and the load or store of a thread goes over all of its VECTOR groups.
     """
     ACROSS: gl.constexpr = BLOCK_G // VECTOR
     layout: gl.constexpr = gl.BlockedLayout([1, VECTOR, BLOCK_N, BLOCK_K], [32 // ACROSS, ACROSS, 1, 1],
@@ -45,6 +57,9 @@ def direct_kernel(x, w, y, residual, bias, rows, groups, K, C, D, H, W, Z, P, Q,
     w0 = q * stride_w - before_w
     image = plane // Z * x_n
     channel = g[None, :, None] * C + c[None, None, :]
+    flat_input: gl.constexpr = gl.BlockedLayout([1, VECTOR * BLOCK_K], [32 // ACROSS, ACROSS], [gl.num_warps(), 1],
+                                                [1, 0])
+    flat_channel = first_g * BLOCK_K + gl.arange(0, BLOCK_G * BLOCK_K, gl.SliceLayout(0, flat_input))
 
     weight_g = first_g + gl.arange(0, BLOCK_G, gl.SliceLayout(1, gl.SliceLayout(2, of_weight)))
     weight_n = first_n + gl.arange(0, BLOCK_N, gl.SliceLayout(0, gl.SliceLayout(2, of_weight)))
@@ -62,24 +77,41 @@ def direct_kernel(x, w, y, residual, bias, rows, groups, K, C, D, H, W, Z, P, Q,
                 ww = w0 + s * dilation_w
                 inside = (row < rows) & (dd >= 0) & (dd < D) & (hh >= 0) & (hh < H) & (ww >= 0) & (ww < W)
                 pixel = image + dd.to(gl.int64) * x_d + hh.to(gl.int64) * x_h + ww.to(gl.int64) * x_w
-                mask = inside[:, None, None] & (g < groups)[None, :, None]
                 tap = ((t * R + r) * S + s) * C
-                for first_c in range(0, C, BLOCK_K):
-                    a = gl.load(x + pixel[:, None, None] + channel + first_c,
-                                mask=mask & (c < C - first_c)[None, None, :], other=0.0)
-                    b = gl.load(w + filter + tap + first_c, mask=in_filter & (weight_c < C - first_c)[None, None, :],
-                                other=0.0)
+                if WHOLE_K:
+                    pixel = gl.convert_layout(pixel, gl.SliceLayout(1, flat_input))
+                    inside = gl.convert_layout(inside, gl.SliceLayout(1, flat_input))
+                    mask = inside[:, None] & (flat_channel < groups * BLOCK_K)[None, :]
+                    a = gl.load(x + pixel[:, None] + flat_channel[None, :], mask=mask, other=0.0)
+                    a = gl.convert_layout(a.reshape([BLOCK_M, BLOCK_G, BLOCK_K]), of_input)
+                    b = gl.load(w + filter + tap, mask=in_filter & (weight_c < BLOCK_K)[None, None, :], other=0.0)
                     acc += gl.sum(a.to(gl.float32)[:, :, None, :] * b.to(gl.float32)[None, :, :, :], 3)
+                else:
+                    mask = inside[:, None, None] & (g < groups)[None, :, None]
+                    for first_c in range(0, C, BLOCK_K):
+                        a = gl.load(x + pixel[:, None, None] + channel + first_c,
+                                    mask=mask & (c < C - first_c)[None, None, :], other=0.0)
+                        b = gl.load(w + filter + tap + first_c,
+                                    mask=in_filter & (weight_c < C - first_c)[None, None, :], other=0.0)
+                        acc += gl.sum(a.to(gl.float32)[:, :, None, :] * b.to(gl.float32)[None, :, :, :], 3)
 
-    out_row = first_m + gl.arange(0, BLOCK_M, gl.SliceLayout(1, gl.SliceLayout(2, of_output)))
-    out_g = first_g + gl.arange(0, BLOCK_G, gl.SliceLayout(0, gl.SliceLayout(2, of_output)))
-    out_n = first_n + gl.arange(0, BLOCK_N, gl.SliceLayout(0, gl.SliceLayout(1, of_output)))
-    k = out_g[None, :, None] * K + out_n[None, None, :]
-    in_k = (out_g < groups)[None, :, None] & (out_n < K)[None, None, :]
-    place = out_row[:, None, None] * (groups * K) + k
-    mask = (out_row < rows)[:, None, None] & in_k
-    if HAS_BIAS:
-        acc += gl.load(bias + k, mask=in_k, other=0.0).to(gl.float32)
-    if HAS_RESIDUAL:
-        acc += gl.load(residual + place, mask=mask, other=0.0).to(gl.float32)
-    gl.store(y + place, activate(acc, ACTIVATION).to(y.dtype.element_ty), mask=mask)
+    if WHOLE_N:
+        flat_output: gl.constexpr = gl.BlockedLayout([1, VECTOR * BLOCK_N], [32 // ACROSS, ACROSS], [gl.num_warps(), 1],
+                                                     [1, 0])
+        result = gl.convert_layout(acc.reshape([BLOCK_M, BLOCK_G * BLOCK_N]), flat_output)
+        out_row = first_m + gl.arange(0, BLOCK_M, gl.SliceLayout(1, flat_output))
+        k = first_g * BLOCK_N + gl.arange(0, BLOCK_G * BLOCK_N, gl.SliceLayout(0, flat_output))
+        k = k[None, :]
+        in_k = k < groups * BLOCK_N
+        row_start = out_row[:, None] * (groups * BLOCK_N)
+        mask = (out_row < rows)[:, None] & in_k
+        finish(result, y, residual, bias, row_start + k, k, mask, in_k, HAS_BIAS, HAS_RESIDUAL, ACTIVATION)
+    else:
+        out_row = first_m + gl.arange(0, BLOCK_M, gl.SliceLayout(1, gl.SliceLayout(2, of_output)))
+        out_g = first_g + gl.arange(0, BLOCK_G, gl.SliceLayout(0, gl.SliceLayout(2, of_output)))
+        out_n = first_n + gl.arange(0, BLOCK_N, gl.SliceLayout(0, gl.SliceLayout(1, of_output)))
+        k = out_g[None, :, None] * K + out_n[None, None, :]
+        in_k = (out_g < groups)[None, :, None] & (out_n < K)[None, None, :]
+        place = out_row[:, None, None] * (groups * K) + k
+        mask = (out_row < rows)[:, None, None] & in_k
+        finish(acc, y, residual, bias, place, k, mask, in_k, HAS_BIAS, HAS_RESIDUAL, ACTIVATION)
