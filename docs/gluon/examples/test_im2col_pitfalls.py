@@ -4,16 +4,7 @@ import math
 
 import im2col_pitfalls as pitfalls
 import pytest
-import triton
-
-
-def has_im2col():
-    try:
-        target = triton.runtime.driver.active.get_current_target()
-    except RuntimeError:
-        return False
-    return target.backend == "cuda" and target.arch // 10 in (9, 10)
-
+from test_tma_im2col import has_im2col
 
 needs_gpu = pytest.mark.skipif(not has_im2col(), reason="needs a Hopper or data-center Blackwell GPU")
 
