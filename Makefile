@@ -66,7 +66,7 @@ test-tutorial: $(READY)
 test-conv: $(READY)
 	$(PYTHON) -m pytest $(LIBRARY)/tests
 ifeq ($(TRITON),$(PINNED))
-	$(PYTHON) -m pytest $(LIBRARY)/tests --simulate sm_100
+	$(PYTHON) -m pytest $(LIBRARY)/tests/test_conv.py $(LIBRARY)/tests/test_models.py --simulate sm_100
 endif
 
 test-bench: $(READY)
