@@ -1,5 +1,6 @@
 """As a citizen of PyTorch: operator checks, compilation, export, autocast, inference mode, modules."""
 
+import dataclasses
 import gc
 import pathlib
 import runpy
@@ -10,7 +11,7 @@ import pytest
 import torch
 import triton_conv
 from test_conv import ERRORS, relative_error, tensors
-from triton_conv import functional, launch
+from triton_conv import functional, launch, tuning
 
 
 def arguments(rank=2, residual=False):
@@ -19,7 +20,7 @@ def arguments(rank=2, residual=False):
     bias = torch.randn(24).to(x)
     y = torch.randn(2, 24, *extents).to(x) if residual else None
     ones = [1] * rank
-    return x, w, bias, y, ones, ones, ones, ones, 1, "relu"
+    return x, w, bias, y, ones, ones, ones, ones, 1, "relu", False
 
 
 @pytest.mark.parametrize("rank, residual", [(1, False), (2, True), (3, False)])
@@ -183,3 +184,38 @@ def test_the_host_time_of_a_call(monkeypatch):
     functional._plans.clear()
     print(f"{best * 1e6:.1f} us a call; torch.relu {relu * 1e6:.1f} us")
     assert best < 20 * relu
+
+
+def test_autotune(monkeypatch, tmp_path, capsys):
+    """With times that are made up: the fastest tile is used and kept on disk, and a second process would not time again."""
+    x, w, bias, *_ = arguments()
+    if not x.is_cuda:
+        with pytest.raises(NotImplementedError,
+                           match="autotune is True, which measures times; the active driver runs on cpu"):
+            triton_conv.conv2d(x, w, bias, padding=1, autotune=True)
+    timed, path = [], tmp_path / "choices" / "device.json"
+
+    def side_by_side(functions, rounds):
+        timed.append(list(functions))
+        for function in functions.values():
+            function()
+        return {tile: 1.0 + (tile.block_n - 64) / 64 + tile.in_turns for tile in functions}
+
+    monkeypatch.setattr(tuning.timing, "side_by_side", side_by_side)
+    monkeypatch.setattr(tuning, "file_of", lambda device: path)
+    best_tile = tuning.best_tile
+    monkeypatch.setattr(tuning, "best_tile",
+                        lambda problem, dtype, device, *rest: best_tile(problem, dtype, torch.device("cuda"), *rest))
+    used = []
+    monkeypatch.setattr(
+        launch.descriptors, "output_descriptor",
+        lambda problem, y, tile, make=launch.descriptors.output_descriptor: used.append(tile) or make(problem, y, tile))
+    expected = torch.nn.functional.conv2d(x.cpu().double(), w.cpu().double(), bias.cpu().double(), padding=1)
+    for turn in range(2):
+        functional._plans.clear()
+        assert relative_error(triton_conv.conv2d(x, w, bias, padding=1, autotune=True), expected) < ERRORS[x.dtype]
+        assert (used[-1].block_m, used[-1].block_n) == (256, 64) and len(timed) == 1
+    functional._plans.clear()
+    assert len(timed[0]) >= 4 and list(tuning.read(path).values()) == [dataclasses.asdict(used[-1])]
+    progress = capsys.readouterr().err
+    assert "timing" in progress and "256x64: 1.0000 ms" in progress

@@ -13,7 +13,7 @@ DTYPES = (torch.bfloat16, torch.float16, torch.float32)
 _library = torch.library.Library("triton_conv", "DEF")
 _library.define(
     "conv(Tensor input, Tensor weight, Tensor? bias, Tensor? residual, int[] stride, int[] before, int[] after, "
-    "int[] dilation, int groups, str activation) -> Tensor")
+    "int[] dilation, int groups, str activation, bool autotune) -> Tensor")
 
 
 def problem_of(input, weight, stride, before, after, dilation, groups):
@@ -83,12 +83,12 @@ def _likeness(tensor):
                                         tensor.data_ptr() % 16)
 
 
-def _conv(input, weight, bias, residual, stride, before, after, dilation, groups, activation):
+def _conv(input, weight, bias, residual, stride, before, after, dilation, groups, activation, autotune):
     if input.is_cuda and input.device.index != torch.cuda.current_device():
         with torch.cuda.device(input.device):
-            return _conv(input, weight, bias, residual, stride, before, after, dilation, groups, activation)
+            return _conv(input, weight, bias, residual, stride, before, after, dilation, groups, activation, autotune)
     key = (launch.active_driver(), _likeness(input), _likeness(weight), _likeness(bias), _likeness(residual), tuple(stride),
-           tuple(before), tuple(after), tuple(dilation), groups, activation,
+           tuple(before), tuple(after), tuple(dilation), groups, activation, autotune,
            input.dtype == torch.float32 and torch.backends.cudnn.allow_tf32)  # yapf: disable
     plan = _plans.get(key)
     if plan is None:
@@ -97,7 +97,7 @@ def _conv(input, weight, bias, residual, stride, before, after, dilation, groups
         check_epilogue(problem, bias, residual)
         if len(_plans) >= MOST_PLANS:
             _plans.clear()
-        plan = _plans[key] = launch.plan(problem, input, weight, bias, residual, activation)
+        plan = _plans[key] = launch.plan(problem, input, weight, bias, residual, activation, autotune)
     return plan(input, weight, bias, residual)
 
 
@@ -106,7 +106,7 @@ for _key in ("CUDA", "CPU"):
 
 
 @torch.library.register_fake("triton_conv::conv", lib=_library)
-def _(input, weight, bias, residual, stride, before, after, dilation, groups, activation):
+def _(input, weight, bias, residual, stride, before, after, dilation, groups, activation, autotune):
     problem = problem_of(input, weight, stride, before, after, dilation, groups)
     check_epilogue(problem, bias, residual)
     return input.new_empty((problem.batch, *problem.out, problem.out_channels)).movedim(-1, 1)
@@ -178,7 +178,7 @@ def geometry_of(rank, taps, stride, padding, dilation):
 _known_geometry = functools.lru_cache(4096)(geometry_of)
 
 
-def convolve(rank, input, weight, bias, stride, padding, dilation, groups, activation, residual):
+def convolve(rank, input, weight, bias, stride, padding, dilation, groups, activation, residual, autotune):
     if input.ndim not in (rank + 1, rank + 2):
         raise ValueError(f"input has shape {tuple(input.shape)}; expected {rank + 2} dimensions (N, C, "
                          f"{', '.join('DHW'[-rank:])}), or one less without a batch")
@@ -191,16 +191,18 @@ def convolve(rank, input, weight, bias, stride, padding, dilation, groups, activ
         geometry = geometry_of(*arguments) if torch.compiler.is_compiling() else _known_geometry(*arguments)
     except TypeError:  # lists are not hashed
         geometry = geometry_of(*arguments)
-    y = torch.ops.triton_conv.conv(input, weight, bias, residual, *geometry, groups, activation or "none")
+    y = torch.ops.triton_conv.conv(input, weight, bias, residual, *geometry, groups, activation or "none", autotune)
     return y.squeeze(0) if unbatched else y
 
 
-def conv1d(input, weight, bias=None, stride=1, padding=0, dilation=1, groups=1, *, activation=None, residual=None):
+def conv1d(input, weight, bias=None, stride=1, padding=0, dilation=1, groups=1, *, activation=None, residual=None,
+           autotune=False):
     """As :func:`triton_conv.conv2d`, for input (N, C, W) and weight (K, C / groups, S)."""
-    return convolve(1, input, weight, bias, stride, padding, dilation, groups, activation, residual)
+    return convolve(1, input, weight, bias, stride, padding, dilation, groups, activation, residual, autotune)
 
 
-def conv2d(input, weight, bias=None, stride=1, padding=0, dilation=1, groups=1, *, activation=None, residual=None):
+def conv2d(input, weight, bias=None, stride=1, padding=0, dilation=1, groups=1, *, activation=None, residual=None,
+           autotune=False):
     """``activation(conv(input, weight) + bias + residual)``, in one kernel.
 
     Args:
@@ -215,6 +217,8 @@ def conv2d(input, weight, bias=None, stride=1, padding=0, dilation=1, groups=1, 
         groups: Groups with a multiple of 16 channels (8 in float32) run on the tensor cores, others on the CUDA cores.
         activation: None, "relu", "silu" or "gelu" (the exact one).
         residual: A tensor of the output's shape and dtype.
+        autotune: Time all tile shapes at the first call for a problem, and keep the fastest on disk. Otherwise a rule
+            chooses.
 
     Returns:
         (N, K, P, Q) in channels_last memory, of the input's dtype. Sums are in float32.
@@ -223,9 +227,10 @@ def conv2d(input, weight, bias=None, stride=1, padding=0, dilation=1, groups=1, 
         ValueError, TypeError: An argument is wrong; the message names it, its value and what is expected.
         NotImplementedError: The device, or what the im2col mode cannot express.
     """
-    return convolve(2, input, weight, bias, stride, padding, dilation, groups, activation, residual)
+    return convolve(2, input, weight, bias, stride, padding, dilation, groups, activation, residual, autotune)
 
 
-def conv3d(input, weight, bias=None, stride=1, padding=0, dilation=1, groups=1, *, activation=None, residual=None):
+def conv3d(input, weight, bias=None, stride=1, padding=0, dilation=1, groups=1, *, activation=None, residual=None,
+           autotune=False):
     """As :func:`triton_conv.conv2d`, for input (N, C, D, H, W) and weight (K, C / groups, T, R, S), in channels_last_3d memory."""
-    return convolve(3, input, weight, bias, stride, padding, dilation, groups, activation, residual)
+    return convolve(3, input, weight, bias, stride, padding, dilation, groups, activation, residual, autotune)

@@ -7,7 +7,7 @@ import math
 import torch
 import triton
 
-from . import descriptors, heuristics
+from . import descriptors, heuristics, tuning
 from . import memory as mem
 from .geometry import ConvProblem, ceil_div, fold_width, folded_row, round_up, split_batch
 from .kernels.direct import direct_kernel
@@ -74,10 +74,17 @@ class FpropLaunch:
     with. The first call goes through Triton's JIT; those after it go past its inspection of the arguments.
     """
 
-    def __init__(self, problem, x, strides, w, pitch, y, epilogue, tile=None):
+    def __init__(self, problem, x, strides, w, pitch, y, epilogue, tile=None, autotune=False):
         count = multiprocessors(triton.runtime.driver.active, x.device.index or 0)
-        tile = tile or heuristics.choose(problem, x.element_size(), count)
         hopper = active_target().arch // 10 == 9
+        if autotune:
+
+            def launch_with(tile):
+                launch = FpropLaunch(problem, x, strides, w, pitch, y, epilogue, tile)
+                return lambda: launch(x, w, y, epilogue.bias, epilogue.residual)
+
+            tile = tuning.best_tile(problem, x.dtype, x.device, hopper, epilogue.options(), launch_with)
+        tile = tile or heuristics.choose(problem, x.element_size(), count)
         self.x_desc = descriptors.input_descriptor(problem, x, strides, tile)
         self.w_desc = descriptors.weight_descriptor(problem, w, pitch, tile)
         self.y_desc = descriptors.output_descriptor(problem, y, tile)
@@ -108,9 +115,9 @@ class FpropLaunch:
                    hooks.launch_exit_hook, *arguments)
 
 
-def launch_fprop(problem, x, strides, w, pitch, y, epilogue, tile=None):
+def launch_fprop(problem, x, strides, w, pitch, y, epilogue, tile=None, autotune=False):
     """One launch on the tensor cores."""
-    FpropLaunch(problem, x, strides, w, pitch, y, epilogue, tile)(x, w, y, epilogue.bias, epilogue.residual)
+    FpropLaunch(problem, x, strides, w, pitch, y, epilogue, tile, autotune)(x, w, y, epilogue.bias, epilogue.residual)
 
 
 def launch_direct(problem, x, w, y, epilogue):
@@ -144,7 +151,7 @@ def run_direct(problem, x, w, y, epilogue):
         launch_direct(part, x[images], w, y[images], epilogue.part(images))
 
 
-def run_fprop(problem, x, w, y, epilogue):
+def run_fprop(problem, x, w, y, epilogue, autotune=False):
     x = mem.channels_innermost(x)
     size = x.element_size()
     fold = fold_width(problem, size) if problem.channels * size < 16 else None
@@ -167,10 +174,10 @@ def run_fprop(problem, x, w, y, epilogue):
     for start, length in split_batch(problem):
         images = slice(start, start + length)
         part = dataclasses.replace(problem, batch=length)
-        launch_fprop(part, x[images], strides, w, pitch, y[images], epilogue.part(images))
+        launch_fprop(part, x[images], strides, w, pitch, y[images], epilogue.part(images), autotune=autotune)
 
 
-def run_patches(problem, x, w, y, epilogue):
+def run_patches(problem, x, w, y, epilogue, autotune=False):
     """Filters as wide as their stride, without padding: each input pixel is in one patch. A copy puts them in rows, and the
     rest is a matrix product, a convolution of one tap."""
     taps, out = problem.taps, problem.out
@@ -184,7 +191,8 @@ def run_patches(problem, x, w, y, epilogue):
                           (1, ))
     flat = lambda memory: None if memory is None else memory.reshape(1, problem.rows, -1)
     w = mem.dense_weight(w).reshape(problem.out_channels, -1, 1)
-    run_fprop(product, rows.movedim(-1, 1), w, flat(y), dataclasses.replace(epilogue, residual=flat(epilogue.residual)))
+    run_fprop(product, rows.movedim(-1, 1), w, flat(y), dataclasses.replace(epilogue, residual=flat(epilogue.residual)),
+              autotune)
 
 
 def are_patches(problem):
@@ -192,7 +200,7 @@ def are_patches(problem):
         problem.dilations) == {1}
 
 
-def run(problem, x, w, epilogue):
+def run(problem, x, w, epilogue, autotune=False):
     """The output's memory (N, *out, K); the problem is not empty."""
     size = x.element_size()
     out_channels = problem.out_channels
@@ -210,7 +218,7 @@ def run(problem, x, w, epilogue):
         epilogue = Epilogue(bias, residual, epilogue.activation)
         problem = dataclasses.replace(problem, out_channels=whole)
     y = x.new_empty((*y_shape, whole))
-    run_on_tensor_cores(problem, x, w, y, epilogue)
+    run_on_tensor_cores(problem, x, w, y, epilogue, autotune)
     return y[..., :out_channels].contiguous() if whole != out_channels else y
 
 
@@ -232,7 +240,7 @@ def one_launch(problem, x, w, size):
             and mem.readable(mem.channels_innermost(x)) and len(split_batch(problem)) == 1)
 
 
-def plan(problem, x, w, bias, residual, activation):
+def plan(problem, x, w, bias, residual, activation, autotune=False):
     """A function of (x, w, bias, residual) that computes the problem, for tensors that agree with these in all but contents.
 
     It returns the output (N, K, *out) in channels_last memory.
@@ -248,14 +256,14 @@ def plan(problem, x, w, bias, residual, activation):
     if is_empty(problem):
         return lambda x, w, bias, residual: x.new_empty(y_shape).movedim(-1, 1)
     if not one_launch(problem, x, w, size):
-        return lambda x, w, bias, residual: run(problem, x, w, epilogue(bias, residual)).movedim(-1, 1)
+        return lambda x, w, bias, residual: run(problem, x, w, epilogue(bias, residual), autotune).movedim(-1, 1)
 
     y = x.new_empty(y_shape).movedim(-1, 1)
     shape, strides = y.shape, y.stride()
     memory, pitch = mem.weight_memory(w)
     in_place = memory.data_ptr() == w.data_ptr()
     launch = FpropLaunch(problem, x, mem.element_strides(mem.channels_innermost(x)), memory, pitch, y,
-                         Epilogue(bias, residual, activation))  # yapf: disable
+                         Epilogue(bias, residual, activation), autotune=autotune)  # yapf: disable
 
     def convolve(x, w, bias, residual):
         y = x.new_empty_strided(shape, strides)

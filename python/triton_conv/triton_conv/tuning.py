@@ -1,0 +1,61 @@
+"""Tiles by measurement, for those who ask: each shape is timed once for a problem, and the fastest kept on disk."""
+
+import dataclasses
+import json
+import os
+import pathlib
+import sys
+import tempfile
+
+import torch
+import triton
+
+from . import heuristics, timing
+
+
+def file_of(device):
+    """Where the choices for a device are kept, with Triton's own cache."""
+    name = torch.cuda.get_device_name(device).replace(" ", "-")
+    return pathlib.Path(triton.knobs.cache.dir) / "triton_conv" / f"{name}-{triton.__version__}.json"
+
+
+def key_of(problem, dtype, options):
+    return json.dumps([dataclasses.astuple(problem), str(dtype), *options.values()])
+
+
+def read(path):
+    return json.loads(path.read_text()) if path.exists() else {}
+
+
+def keep(path, key, tile):
+    """Add a choice to the file, which other processes may be writing as well: each writes a whole file and renames it."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    choices = read(path) | {key: dataclasses.asdict(tile)}
+    with tempfile.NamedTemporaryFile("w", dir=path.parent, delete=False) as file:
+        json.dump(choices, file)
+    os.replace(file.name, path)
+
+
+def candidates(problem, size, hopper):
+    shapes = [*heuristics.SHAPES, heuristics.WIDE, *([heuristics.IN_TURNS] if hopper else [])]
+    return [heuristics.make_tile(shape, heuristics.block_of_channels(problem, size), size) for shape in shapes]
+
+
+def best_tile(problem, dtype, device, hopper, options, launch_with):
+    """The fastest tile for a problem; ``launch_with(tile)`` gives a function that launches it."""
+    if device.type != "cuda":
+        raise NotImplementedError(
+            f"autotune is True, which measures times; the active driver runs on {device}, without a clock")
+    path, key = file_of(device), key_of(problem, dtype, options)
+    known = read(path).get(key)
+    if known:
+        return heuristics.Tile(**known)
+    tiles = candidates(problem, dtype.itemsize, hopper)
+    print(f"triton_conv: timing {len(tiles)} tiles for {problem}", file=sys.stderr)
+    times = timing.side_by_side({tile: launch_with(tile) for tile in tiles}, rounds=7)
+    for tile, ms in sorted(times.items(), key=lambda item: item[1]):
+        turns = " in turns" if tile.in_turns else ""
+        print(f"  {tile.block_m}x{tile.block_n}{turns}: {ms:.4f} ms", file=sys.stderr)
+    tile = min(times, key=times.__getitem__)
+    keep(path, key, tile)
+    return tile
