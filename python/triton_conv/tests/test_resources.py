@@ -68,7 +68,11 @@ def cases():
     """Half a minute of them by default, and the rest, five minutes of compiling, with ``pytest -m exhaustive``."""
     for arch, (dtype, tile, rank, epilogue) in itertools.product((90, 100, 103), TILES):
         sample = tile.block_k * dtype.itemsize == 128 and epilogue[2] == "gelu" and (arch != 103 or rank == 3)
-        yield pytest.param(arch, dtype, tile, rank, epilogue, marks=() if sample else pytest.mark.exhaustive)
+        marks = [] if sample else [pytest.mark.exhaustive]
+        if (triton.__version__.startswith("3.8.") and arch == 90 and dtype == torch.float32 and tile.block_m * tile.block_n == 2**15
+                and epilogue == (True, True, "gelu")):  # yapf: disable
+            marks.append(pytest.mark.xfail(strict=True, reason="Triton 3.8's ptxas spills 168 bytes there; 3.9's none"))
+        yield pytest.param(arch, dtype, tile, rank, epilogue, marks=marks)
     for case in IN_TURNS:
         yield pytest.param(90, *case)
     for arch, case in itertools.product((90, 100), WIDE):
