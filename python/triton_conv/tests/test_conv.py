@@ -220,6 +220,8 @@ def test_a_converted_weight_is_kept_until_it_changes():
     w.mul_(2)
     assert launch.mem.weight_memory(w)[0] is not kept
     check(x, w, before=1)
+    w.data = w.data * 3  # other memory, the same version
+    check(x, w, before=1)
 
 
 def test_a_batch_in_parts(monkeypatch):

@@ -100,11 +100,9 @@ class FpropLaunch:
         self.compiled = None
 
     def __call__(self, x, w, y, bias, residual):
-        y_desc = based_on(self.y_desc, y)
-        arguments = (based_on(self.x_desc,
-                              x), based_on(self.w_desc,
-                                           w), y_desc, y_desc if residual is None else based_on(self.y_desc, residual),
-                     w if bias is None else bias, *self.sizes, *self.constants)
+        x_desc, w_desc, y_desc = based_on(self.x_desc, x), based_on(self.w_desc, w), based_on(self.y_desc, y)
+        residual_desc = y_desc if residual is None else based_on(self.y_desc, residual)
+        arguments = (x_desc, w_desc, y_desc, residual_desc, w if bias is None else bias, *self.sizes, *self.constants)
         if self.compiled is None:
             self.compiled = fprop_kernel[self.grid](*arguments, num_warps=self.num_warps)
             return

@@ -65,13 +65,17 @@ def padded_channels(memory, channels):
 
 
 def kept(tensor, purpose, make):
-    """``make()``, which depends on the tensor alone: kept for each purpose while the tensor lives and is not written to."""
+    """``make()``, which depends on the tensor alone: kept for each purpose while the tensor lives and is not written to.
+
+    Setting ``.data``, as moving a module does, gives a tensor other memory without a new version.
+    """
     if tensor.is_inference() or torch.compiler.is_compiling():
         return make()
-    version, copies = _copies.get(tensor, (None, {}))
-    if version != tensor._version:
+    now = tensor._version, tensor.data_ptr(), tensor.dtype, tensor.shape, tensor.stride()
+    made_from, copies = _copies.get(tensor, (None, {}))
+    if made_from != now:
         copies = {}
-        _copies[tensor] = tensor._version, copies
+        _copies[tensor] = now, copies
     if purpose not in copies:
         copies[purpose] = make()
     return copies[purpose]
