@@ -230,12 +230,12 @@ def test_another_copy_of_a_kernel_in_the_cache(tmp_path):
 
 
 def test_a_copy_whose_path_ends_like_the_whole_path_of_the_first(tmp_path):
-    """As a clone made at /tmp/work/main of a checkout at /work/main."""
-    path = tmp_path / "work" / "main" / "kernel.py"
+    """As a clone at /tmp/src/project of a checkout at /src/project."""
+    path = tmp_path / "src" / "project" / "kernel.py"
     path.parent.mkdir(parents=True)
     path.touch()
     with simulator.activate("sm_90"):
         program = kernels.memory_kernel.warmup(torch.empty(128, dtype=torch.int32), torch.empty(640, dtype=torch.int32),
                                                100, num_warps=1, grid=(1, )).asm["ttgir"]
-    moved = Program(program.replace(kernels.__file__, "/work/main/kernel.py"), 90, str(path))
+    moved = Program(program.replace(kernels.__file__, "/src/project/kernel.py"), 90, str(path))
     assert {file for file, _ in moved.frames(moved.kernel.location)} == {str(path)}
