@@ -8,6 +8,7 @@ SHARED_BYTES = 227 * 1024
 SLAB_BYTES = 16 * 1024
 BARRIER_BYTES = 1024
 WIDEST_SWIZZLE = 128
+TURN_COLUMNS = 32
 
 
 @dataclasses.dataclass(frozen=True)
@@ -57,9 +58,11 @@ def num_tiles(problem, shape):
 def make_tile(shape, block_k, size):
     """As many stages as shared memory holds beside the slabs."""
     stage = size * block_k * (shape.block_m + shape.block_n)
-    stages = (SHARED_BYTES - shape.slabs * SLAB_BYTES - BARRIER_BYTES) // stage
-    return Tile(shape.block_m, shape.block_n, block_k, SLAB_BYTES // (size * shape.block_m), min(stages, 12),
-                shape.slabs)
+    width, slabs, writers = SLAB_BYTES // (size * shape.block_m), shape.slabs, 1
+    if shape.in_turns:  # half as many threads write a slab, and more columns than these would not fit their registers
+        width, slabs, writers = TURN_COLUMNS, width // TURN_COLUMNS, 2
+    stages = (SHARED_BYTES - writers * slabs * size * shape.block_m * width - BARRIER_BYTES) // stage
+    return Tile(shape.block_m, shape.block_n, block_k, width, min(stages, 12), slabs, shape.in_turns)
 
 
 def choose(problem, size, multiprocessors):
