@@ -18,7 +18,6 @@ import torch
 import torch.nn.functional as F
 
 from . import functional
-from .functional import problem_of
 from .timing import environment, geomean, side_by_side, side_by_side_cold
 
 OURS, CUDNN, CUBLAS = "triton_conv", "cuDNN", "cuBLAS GEMM"
@@ -55,12 +54,10 @@ def layers_of(model, *inputs):
 
 def describe(layer):
     """The layer's problem, from its numbers alone."""
-    rank = len(layer["input"])
     x = torch.empty((layer["batch"], layer["in_channels"], *layer["input"]), device="meta")
     w = torch.empty((layer["out_channels"], layer["in_channels"] // layer["groups"], *layer["filter"]), device="meta")
     before, after = functional.padding_of(layer["padding"], layer["filter"], layer["stride"], layer["dilation"])
-    assert rank == len(before)
-    return problem_of(x, w, layer["stride"], before, after, layer["dilation"], layer["groups"])
+    return functional.problem_of(x, w, layer["stride"], before, after, layer["dilation"], layer["groups"])
 
 
 def candidates(layer, dtype):

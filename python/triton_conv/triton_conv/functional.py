@@ -43,7 +43,7 @@ def problem_of(input, weight, stride, before, after, dilation, groups):
 
 
 def check_tensors(input, weight, bias, residual, activation):
-    target, device = launch.active_target(), None
+    target = launch.active_target()
     if target is None or target.backend != "cuda" or target.arch // 10 not in (9, 10):
         raise NotImplementedError(
             f"the active Triton target is {target}; expected CUDA sm_90 (Hopper), sm_100 or sm_103 "

@@ -231,8 +231,8 @@ def is_empty(problem):
     return math.prod((problem.batch, *problem.out, problem.out_channels)) == 0
 
 
-def one_launch(problem, x, w, size):
-    """Whether a problem is one launch on the tensor cores that reads x and writes y in place; w may be a copy that is kept."""
+def one_launch(problem, x, size):
+    """Whether a problem is one launch on the tensor cores that reads x and writes y in place; the weight may be a copy that is kept."""
     return (not is_empty(problem) and suits_tensor_cores(problem, size) and not problem.obstacles()
             and problem.out_channels * size % 16 == 0 and problem.channels * size >= 16
             and mem.readable(mem.channels_innermost(x)) and len(split_batch(problem)) == 1)
@@ -253,7 +253,7 @@ def plan(problem, x, w, bias, residual, activation, autotune=False):
 
     if is_empty(problem):
         return lambda x, w, bias, residual: x.new_empty(y_shape).movedim(-1, 1)
-    if not one_launch(problem, x, w, size):
+    if not one_launch(problem, x, size):
         return lambda x, w, bias, residual: run(problem, x, w, epilogue(bias, residual), autotune).movedim(-1, 1)
 
     y = x.new_empty(y_shape).movedim(-1, 1)
