@@ -92,12 +92,22 @@ def refusal(case):
         "stride": all(stride * size % 16 == 0 and stride * size < 2**40 for stride in case["strides"][:-1]),
         "extent": all(1 <= extent <= 2**32 for extent in case["shape"]),
         "NaN": not case["nan"] or case["type"] in FLOATS,
+        "box": all(extent + high > low for extent, low, high in zip(case["shape"][1:-1], case["lower"], case["upper"])),
     }
     return next((limit for limit, kept in limits.items() if not kept), None)
 
 
-def sometimes(rng, value, *rare):
-    return rng.choice(rare) if rng.random() < 0.03 else value
+def fault(case):
+    """Why the instruction stops the kernel; None if it does not."""
+    if case["coordinates"][-1] * TYPES[case["type"]] % 16:
+        return "innermost coordinate is not a multiple of 16 bytes"
+    inside = (low <= start < extent + high for start, extent, low, high in zip(case["coordinates"][1:-1], case["shape"]
+                                                                               [1:-1], case["lower"], case["upper"]))
+    return None if all(inside) else "base pixel is outside its box"
+
+
+def sometimes(rng, value, *rare, chance=0.03):
+    return rng.choice(rare) if rng.random() < chance else value
 
 
 def draw(rng, rank=None, type=None, swizzle=None, most_bytes=2**16):
@@ -118,15 +128,20 @@ def draw(rng, rank=None, type=None, swizzle=None, most_bytes=2**16):
     for extent in shape[-2:0:-1]:
         strides.append(sometimes(rng, strides[-1] * extent, strides[-1] * extent + 32 // size))
     lower = [sometimes(rng, rng.choice([-1, 0, rng.randint(-4, 2)]), low, low - 1) for _ in range(spatial)]
-    upper = [sometimes(rng, max(l - e + 1, rng.choice([-2, -1, 0, rng.randint(-4, 3)])), high, high + 1)
+    upper = [sometimes(rng, max(l - e + 1, rng.choice([-2, -1, 0, rng.randint(-4, 3)])), high, high + 1, l - e)
              for l, e in zip(lower, shape[1:-1])]  # yapf: disable
     steps = [sometimes(rng, rng.randint(1, 4), *range(1, 10)) for _ in range(spatial)]
     base = [
         l + s * rng.randint(0,
                             max(0, e - 1 + u - l) // max(s, 1)) for l, s, e, u in zip(lower, steps, shape[1:], upper)
     ]
+    dim = rng.randrange(spatial)
+    base[dim] = sometimes(rng, base[dim], lower[dim] - 1, shape[1 + dim] + upper[dim], chance=0.004)
     image = sometimes(rng, rng.randrange(shape[0]), -1, shape[0], shape[0] + 1)
-    channel = sometimes(rng, rng.choice([0, 0, rng.randrange(shape[-1])]), -3, shape[-1], shape[-1] + 5)
+    unit = 16 // size  # of the instruction, for the innermost coordinate
+    chunks = -(-shape[-1] // unit)
+    channel = unit * sometimes(rng, rng.choice([0, 0, rng.randrange(chunks)]), -1, chunks, chunks + 3)
+    channel = sometimes(rng, channel, channel + unit // 2, chance=0.004)
     return {
         "type": type, "shape": shape, "strides": strides[::-1], "lower": lower, "upper": upper,
         "element_strides": [1, *steps, 1], "block": [sometimes(rng, pixels, 0, 1025), channels], "swizzle": swizzle,
@@ -143,7 +158,7 @@ def ask(program, cases):
         lines = "\n".join(json.dumps(case) for case in cases[len(answers):])
         run = subprocess.run([program], input=lines, capture_output=True, text=True)
         answers += [json.loads(line) for line in run.stdout.splitlines()]
-        if run.returncode == 3 and sum("error" in answer for answer in answers) < 20:
+        if run.returncode == 3 and sum("error" in answer for answer in answers) < 100:
             answers.append({"encoded": 0, "error": run.stderr.strip()})
         elif run.returncode:
             raise SystemExit(f"{run.stderr.strip()} (exit status {run.returncode})", )
@@ -162,8 +177,10 @@ def disagreement(case, answer):
     if limit or answer["encoded"]:
         return None if limit and answer[
             "encoded"] else f"the {limit} is past its limit; the driver says {answer['encoded']}"
-    if "error" in answer:
-        return answer["error"]
+    reason, stopped = fault(case), answer.get("error")
+    if reason or stopped:
+        right = reason and stopped and "illegal instruction" in stopped
+        return None if right else f"the {reason}; the hardware says {stopped}"
     block, filled = expected(case)
     if not answer["arrived"] or answer["bytes"] != block.size or answer["overrun"]:
         return f"{answer['bytes']} bytes of {block.size}, arrived {answer['arrived']}, overrun {answer['overrun']}"

@@ -84,7 +84,7 @@ def launch(desc):
     device = active_device()
     out = torch.zeros(desc.block_shape, dtype=desc.base.dtype, device=device)
     rank = len(desc.shape)
-    place = torch.zeros(2 * rank - 2, dtype=torch.int32, device=device)
+    place = torch.tensor([0, *desc.pixel_box_lower_corner, *[0] * (rank - 1)], dtype=torch.int32, device=device)
     load_kernel[(1, )](desc, out, place, rank, num_warps=4)
 
 
@@ -95,6 +95,8 @@ DRIVER = [
     ("NaN in 8 bits", dict(padding="nan"), dict(padding="nan", dtype=torch.float8_e5m2)),
     ("stride of 2**40 bytes", dict(strides=[2**39 - 8, 512, 64, 1],
                                    shape=[1, 8, 8, 64]), dict(strides=[2**39, 512, 64, 1], shape=[1, 8, 8, 64])),
+    ("box of one pixel", dict(pixel_box_upper_corner=[0, -7]), dict(pixel_box_upper_corner=[0, -8])),
+    ("box of one pixel from below", dict(pixel_box_lower_corner=[7, 0]), dict(pixel_box_lower_corner=[8, 0])),
     ("negative stride", dict(strides=[4096, 512, 64, 1]), dict(strides=[-4096, 512, 64, 1], shape=[1, 8, 8, 64])),
 ]
 
@@ -111,7 +113,7 @@ def test_the_driver_refuses_what_triton_takes(at, past):
 
 @pytest.mark.skipif(not has_im2col(), reason="needs a Hopper or data-center Blackwell GPU")
 @pytest.mark.parametrize("name", [
-    "highest lower corner of rank 4", "lowest upper corner of rank 5", "largest element stride", "smallest extent",
+    "highest upper corner of rank 4", "lowest lower corner of rank 5", "largest element stride", "smallest extent",
     "alignment of strides", "alignment of the base"
 ])
 def test_the_driver_takes_what_triton_takes(name):

@@ -54,6 +54,8 @@ def test_recorded_answers_agree():
 def perfect_answer(case):
     if oracle.refusal(case):
         return {"encoded": "CUDA_ERROR_INVALID_VALUE"}
+    if oracle.fault(case):
+        return {"encoded": 0, "error": "an illegal instruction was encountered"}
     block, filled = oracle.expected(case)
     if case["nan"]:
         block[filled] = 0xFF
@@ -63,16 +65,21 @@ def perfect_answer(case):
 def test_cases_are_varied_and_wrong_answers_are_found():
     """Without hardware: what the reference itself would answer passes, also as it is recorded, and no change of it does."""
     rng = random.Random(1)
-    cases = [oracle.draw(rng, most_bytes=2**11) for _ in range(600)]
+    cases = [oracle.draw(rng, most_bytes=2**11) for _ in range(1000)]
     refused = [case for case in cases if oracle.refusal(case)]
-    assert 60 < len(refused) < 240
-    assert len({oracle.refusal(case) for case in refused}) >= 8
+    assert 100 < len(refused) < 400
+    assert len({oracle.refusal(case) for case in refused}) >= 9
+    assert len({oracle.fault(case) for case in cases if case not in refused}) == 3
     mixed = 0
     for case in cases:
         answer = perfect_answer(case)
         assert oracle.disagreement(case, answer) is None
         if answer["encoded"]:
             assert oracle.disagreement(case, {**answer, "encoded": 0})
+            continue
+        assert oracle.disagreement(case, {"encoded": 0, "error": "an illegal address was encountered"})
+        if "error" in answer:
+            assert oracle.disagreement(case, {**answer, "error": "a timeout"})
             continue
         _, filled = oracle.expected(case)
         mixed += bool(filled.any() and not filled.all())

@@ -23,7 +23,7 @@ TYPES = {torch.bfloat16: "*bf16", torch.float16: "*fp16", torch.float32: "*fp32"
 def resources(arch, kernel, signature, constants, num_warps):
     """Registers of a thread, bytes spilled, bytes of shared memory, columns of tensor memory."""
     compiled = triton.compile(GluonASTSource(kernel, signature, constants), target=GPUTarget("cuda", arch, 32),
-                              options={"num_warps": num_warps})
+                              options={"num_warps": num_warps, "launch_pdl": True})
     with tempfile.NamedTemporaryFile(suffix=".cubin") as cubin:
         cubin.write(compiled.asm["cubin"])
         cubin.flush()

@@ -94,6 +94,28 @@ def power_of_two(n):
     return 1 << (n - 1).bit_length()
 
 
+@dataclasses.dataclass(frozen=True)
+class GroupedTile:
+    """The shape of a launch on narrow groups: rows, bundles of groups, and the output channels of a bundle."""
+    block_m: int
+    bundles: int
+    block_n: int
+
+
+BUNDLE = 16  # channels
+
+
+def choose_grouped(problem, size):
+    """64 output channels a program; None where groups do not fill bundles, or elements are not of 16 bits."""
+    channels, out_channels = problem.group_channels, problem.group_out_channels
+    block_n = BUNDLE // channels * out_channels if channels < BUNDLE else 0
+    if size != 2 or channels not in (1, 2, 4, 8) or block_n not in (8, 16, 32, 64):
+        return None
+    if problem.channels % 4 or problem.out_channels % 8:
+        return None
+    return GroupedTile(64, min(64 // block_n, 4, power_of_two(ceil_div(problem.channels, BUNDLE))), block_n)
+
+
 def choose_direct(problem):
     """Eight elements a thread in a load, about 64 output channels a program, and two rows a thread where registers allow."""
     block_n, block_k = (min(power_of_two(channels), 8)

@@ -12,6 +12,7 @@ from . import memory as mem
 from .geometry import ConvProblem, ceil_div, fold_width, folded_row, round_up, split_batch
 from .kernels.direct import direct_kernel
 from .kernels.fprop import fprop_kernel
+from .kernels.grouped import grouped_kernel
 
 
 def active_driver():
@@ -104,7 +105,7 @@ class FpropLaunch:
         residual_desc = y_desc if residual is None else based_on(self.y_desc, residual)
         arguments = (x_desc, w_desc, y_desc, residual_desc, w if bias is None else bias, *self.sizes, *self.constants)
         if self.compiled is None:
-            self.compiled = fprop_kernel[self.grid](*arguments, num_warps=self.num_warps)
+            self.compiled = fprop_kernel[self.grid](*arguments, num_warps=self.num_warps, launch_pdl=True)
             return
         kernel, driver, hooks = self.compiled, triton.runtime.driver.active, triton.knobs.runtime
         stream = driver.get_current_stream(driver.get_current_device())
@@ -130,7 +131,22 @@ def launch_direct(problem, x, w, y, epilogue):
                             *in_three(problem.extents, 1), *geometry_arguments(problem), image, *in_three(spatial, 0),
                             BLOCK_M=tile.block_m, BLOCK_G=tile.block_g, BLOCK_N=tile.block_n, BLOCK_K=tile.block_k,
                             VECTOR=tile.vector, WHOLE_K=tile.block_k == problem.group_channels,
-                            WHOLE_N=tile.block_n == problem.group_out_channels, **epilogue.options(), num_warps=4)
+                            WHOLE_N=tile.block_n == problem.group_out_channels, **epilogue.options(), num_warps=4,
+                            launch_pdl=True)
+
+
+def launch_grouped(problem, x, w, y, epilogue, tile):
+    """One launch on the tensor cores for groups narrower than a step of the im2col kernel's; x in units of 8 bytes."""
+    bundles = ceil_div(problem.channels, heuristics.BUNDLE)
+    grid = ceil_div(problem.rows, tile.block_m) * ceil_div(bundles, tile.bundles)
+    image, *spatial = (stride // 4 for stride in x.stride()[:-1])
+    residual, bias = epilogue.residual, epilogue.bias
+    grouped_kernel[(grid, )](x, mem.bundled_weight(w, problem.groups,
+                                                   heuristics.BUNDLE), y, y if residual is None else residual,
+                             x if bias is None else bias, problem.rows, bundles, problem.out_channels // 8,
+                             problem.channels // 4, *in_three(problem.extents, 1), *geometry_arguments(problem), image,
+                             *in_three(spatial, 0), BUNDLES=tile.bundles, BLOCK_M=tile.block_m, BLOCK_N=tile.block_n,
+                             WIDTH=problem.group_channels, STORED=8, **epilogue.options(), num_warps=4, launch_pdl=True)
 
 
 def suits_tensor_cores(problem, size):
@@ -140,13 +156,19 @@ def suits_tensor_cores(problem, size):
 
 
 def run_direct(problem, x, w, y, epilogue):
-    x, w = mem.channels_innermost(x), mem.dense_weight(w)
+    x = mem.channels_innermost(x)
     if x.stride(-1) != 1:
         x = x.contiguous()
+    tile = heuristics.choose_grouped(problem, x.element_size())
+    if x.data_ptr() % 8 or any(stride % 4 for stride in x.stride()[:-1]):
+        tile = None
     for start, length in split_batch(problem):
         images = slice(start, start + length)
         part = dataclasses.replace(problem, batch=length)
-        launch_direct(part, x[images], w, y[images], epilogue.part(images))
+        if tile:
+            launch_grouped(part, x[images], w, y[images], epilogue.part(images), tile)
+        else:
+            launch_direct(part, x[images], mem.dense_weight(w), y[images], epilogue.part(images))
 
 
 def run_fprop(problem, x, w, y, epilogue, autotune=False):

@@ -45,7 +45,7 @@ def packed(memory, pixels, padded, before=0):
     block = min(1024, max(256, 1 << (pixels * padded - 1).bit_length()))
     grid = (math.prod(lines) * ceil_div(pixels * padded, block), )
     pack_kernel[grid](memory, copy, depth, height, extent, channels, pixels, padded, before, strides[0], x_d, x_h,
-                      strides[-2], strides[-1], BLOCK=block, num_warps=4)
+                      strides[-2], strides[-1], BLOCK=block, num_warps=4, launch_pdl=True)
     return copy
 
 
@@ -99,6 +99,24 @@ def dense_weight(w):
     """w (K, C, *taps) as contiguous (K, *taps, C)."""
     memory = channels_innermost(w)
     return memory if memory.is_contiguous() else kept(w, "dense", memory.contiguous)
+
+
+def bundled_weight(w, groups, bundle):
+    """w (K, C / groups, *taps) as (*taps, bundles, K of a bundle, channels of a bundle), zero where groups do not meet."""
+
+    def make():
+        out_channels, channels, *taps = w.shape
+        together = bundle // channels
+        bundles = -(-groups // together)
+        memory = w.new_zeros((bundles * together, out_channels // groups, channels, *taps))
+        memory[:groups] = w.unflatten(0, (groups, -1))
+        memory = memory.unflatten(0, (bundles, together))
+        copy = w.new_zeros((*taps, bundles, together, out_channels // groups, together, channels))
+        order = [*range(4, memory.ndim), 0, 2, 3, 1]  # the diagonal of two dimensions is the last
+        copy.diagonal(dim1=-4, dim2=-2).copy_(memory.permute(order))
+        return copy
+
+    return kept(w, ("bundled", groups), make)
 
 
 def folded_input(problem, memory, padded, pixels):

@@ -15,6 +15,7 @@ from triton.experimental.gluon.language.nvidia.hopper import (
     warpgroup_mma,
     warpgroup_mma_wait,
 )
+from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
 
 M: gl.constexpr = gl.constexpr(64)
 N: gl.constexpr = gl.constexpr(32)
@@ -328,6 +329,36 @@ def global_kernel(x, y, n, FAULT: gl.constexpr):
         gl.store(y + i + 1, value, mask)
     else:
         gl.store(y + i, value, mask)
+
+
+@gluon.jit
+def early_kernel(x_desc, y, FAULT: gl.constexpr):
+    """Launched with launch_pdl: a partition loads by TMA after the wait of the one that started it."""
+    layout: gl.constexpr = gl.BlockedLayout([1, 8], [4, 8], [4, 1], [1, 0])
+    if FAULT == "stores before it waits for the kernel before":
+        gl.store(y, 0.0)
+    if FAULT == "never waits for the kernel before":
+        pass
+    else:
+        gdc_wait()
+    gdc_launch_dependents()
+    block = gl.allocate_shared_memory(x_desc.dtype, x_desc.block_shape, x_desc.layout)
+    bar = allocate_bars(1, 1).index(0)
+    gl.warp_specialize([(early_store, (block, bar, y, layout)), (early_load, (x_desc, block, bar))], [1], [24])
+
+
+@gluon.jit
+def early_load(x_desc, block, bar):
+    mbarrier.expect(bar, x_desc.nbytes_per_cta)
+    tma.async_load(x_desc, [0, 0], bar, block)
+
+
+@gluon.jit
+def early_store(block, bar, y, layout: gl.constexpr):
+    mbarrier.wait(bar, 0)
+    rows = gl.arange(0, block.shape[0], gl.SliceLayout(1, layout))[:, None]
+    gl.store(y + rows * block.shape[1] + gl.arange(0, block.shape[1], gl.SliceLayout(0, layout))[None, :],
+             block.load(layout))
 
 
 @gluon.jit

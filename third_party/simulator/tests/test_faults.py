@@ -52,6 +52,12 @@ def run_global(fault):
     assert torch.equal(x, y)
 
 
+def run_early(fault):
+    x, y = torch.randn(16, 64).bfloat16(), torch.full((16, 64), float("nan"), dtype=torch.bfloat16)
+    faults.early_kernel[(1, )](descriptor(x, [16, 64]), y, fault, num_warps=4, launch_pdl=True)
+    assert torch.equal(x, y)
+
+
 def run_uninitialized(fault):
     y = torch.full((128, ), float("nan"))
     faults.uninitialized_kernel[(1, )](y, fault, num_warps=4)
@@ -129,6 +135,9 @@ FAULTS = [
     (run_global, "sm_90", "reads past the end", OutOfBounds, "a read of global memory.* 96 bytes past the end"),
     (run_global, "sm_90", "reads before the start", OutOfBounds, "4 bytes before the start"),
     (run_global, "sm_90", "writes past the end", OutOfBounds, "a write of global memory.* 4 bytes past the end"),
+    (run_early, "sm_90", "stores before it waits for the kernel before", Race, "tt.store .*used before a gdc_wait"),
+    (run_early, "sm_90", "never waits for the kernel before", Race,
+     "async_tma_copy_global_to_local.*before a gdc_wait"),
     (run_uninitialized, "sm_90", "reads the other slot", Uninitialized, "nothing has written"),
     (run_step, "sm_90", "accumulator used before it is complete", SimulationError, "no wait has shown to be complete"),
     (run_step, "sm_90", "operand overwritten while the MMA reads it", Race, "overwrite while a read"),

@@ -45,7 +45,7 @@ def test_random_loads(rank, dtype):
         start = [
             rng.randint(0, shape[0]), *(rng.randint(l, max(l, e - 1 + u)) for l, e, u in zip(lower, shape[1:-1], upper))
         ]
-        channel = rng.randint(-2, shape[-1] + 2)
+        channel = 16 // size * rng.randint(-1, shape[-1] * size // 16 + 1)
         offsets = [rng.randint(0, min(6, tma._OFFSETS[rank])) for _ in range(spatial)]
         block = [2**rng.randint(0, 8), 2**rng.randint(4, 6)]
         fill = "nan" if dtype.is_floating_point and size > 1 and rng.random() < 0.3 else "zero"
@@ -82,6 +82,8 @@ def im2col(rank=4, **changes):
     ({"strides": [1024, 128, 20, 1]}, "stride 20 of dimension 2 is not a multiple of 16 bytes"),
     ({"strides": [1024, 128, 32, 1]}, "reaches past the tensor"),
     ({"shape": [1, 0, 8, 16]}, "extent 0 of dimension 1"),
+    ({"pixel_box_lower_corner": [0, 8]}, "the box of base pixels is empty: dimension 2 has extent 8, lower corner 8"),
+    ({"pixel_box_upper_corner": [-8, 0]}, "dimension 1 has extent 8, lower corner 0 and upper corner -8"),
     ({"base": torch.zeros(2000, dtype=torch.float16)[1:]}, "is not a multiple of 16"),
     ({"base": torch.zeros(1024, dtype=torch.float8_e5m2), "padding": "nan"}, "NaN fills no torch.float8_e5m2"),
 ])
@@ -97,6 +99,27 @@ def test_offset_limits(rank, limit):
     if limit < 65535:
         with pytest.raises(SimulationError, match=f"offset {limit + 1}; expected 0 to {limit}"):
             tma.prepare(descriptor, coordinates, [limit + 1] * (rank - 2), [16, 16], "a load")
+
+
+@pytest.mark.parametrize("coordinates, message", [
+    ([0, 0, 0, 4], "illegal instruction: the innermost coordinate 4 is at byte 8; expected a multiple of 16"),
+    ([0, 0, -1, 0], "illegal instruction: the base pixel -1 in dimension 2 is not in its box, 0 to 7"),
+    ([0, 8, 0, 0], "illegal instruction: the base pixel 8 in dimension 1 is not in its box, 0 to 7"),
+])
+def test_starts_that_stop_the_kernel(coordinates, message):
+    tma.prepare(im2col(), [-3, 7, 7, 8], [0, 0], [16, 16], "a load")
+    with pytest.raises(SimulationError, match=message):
+        tma.prepare(im2col(), coordinates, [0, 0], [16, 16], "a load")
+
+
+def test_the_step_of_images():
+    """The element stride of the images is the step from one to the next."""
+    x = torch.arange(5.0).repeat_interleave(2).reshape(5, 2, 1).expand(5, 2, 8).contiguous().half()
+    host = TensorDescriptorIm2Col(x, list(x.shape), list(x.stride()), [8, 8], layout([8, 8], x.dtype),
+                                  element_strides=[1, 1, 1], pixel_box_lower_corner=[0], pixel_box_upper_corner=[0])
+    host.element_strides = [2, 1, 1]
+    found = tma.prepare(tma.Descriptor(host, [8, 8], "x"), [0, 0, 0], [0], [8, 8], "a load")()
+    assert found[:, 0].tolist() == [0, 0, 2, 2, 4, 4, 0, 0]
 
 
 def test_mode_mismatches():
@@ -119,7 +142,11 @@ def test_tiled_boxes():
     x = torch.arange(12 * 20, dtype=torch.int32).reshape(12, 20)
     host = TensorDescriptor.from_tensor(x, [8, 16], layout([8, 16], x.dtype))
     descriptor = tma.Descriptor(host, [8, 16], "x")
-    for row, column in [(0, 0), (-3, -5), (8, 16), (11, 19), (12, 0), (-8, 0), (-100, 200)]:
+    for store in (tma.prepare, tma.prepare_store):
+        arguments = ((), [8, 16]) if store is tma.prepare else ([8, 16], )
+        with pytest.raises(SimulationError, match="innermost coordinate 6 is at byte 24; expected a multiple of 16"):
+            store(descriptor, [0, 6], *arguments, "an access")
+    for row, column in [(0, 0), (-3, -4), (8, 16), (11, 16), (12, 0), (-8, 0), (-100, 200)]:
         padded = torch.nn.functional.pad(x, (200, 300, 200, 200))
         expected = padded[200 + row:208 + row, 200 + column:216 + column]
         assert torch.equal(tma.prepare(descriptor, [row, column], (), [8, 16], "a load")(), expected)
@@ -164,9 +191,12 @@ def simulated(case):
                                  pixel_box_upper_corner=case["upper"])  # yapf: disable
     try:
         descriptor = tma.Descriptor(host, case["block"], "x")
-        block = tma.prepare(descriptor, case["coordinates"], case["offsets"], case["block"], "a load")()
     except SimulationError as error:
         return {"encoded": str(error)}
+    try:
+        block = tma.prepare(descriptor, case["coordinates"], case["offsets"], case["block"], "a load")()
+    except SimulationError as error:
+        return {"encoded": 0, "error": str(error)}
     memory = oracle.swizzled(block.contiguous().view(torch.uint8).numpy(), case["swizzle"])
     return {"encoded": 0, "arrived": 1, "bytes": memory.size, "overrun": 0, "block": memory.tobytes().hex()}
 
@@ -192,6 +222,7 @@ def test_recorded_answers_of_hardware():
         if oracle.refusal(case) not in ("channels", "swizzle"):
             found = simulated(case)
             assert bool(found["encoded"]) == bool(answer["encoded"]), line
+            assert ("error" in found) == ("error" in answer), line
             if "block" in answer and not case["nan"]:
                 assert found["block"] == answer["block"], line
             elif not answer["encoded"]:

@@ -58,6 +58,7 @@ class Launcher:
                 raise SimulationError(f"the TTGIR of {self.metadata.name} is not in Triton's cache")
             with open(path) as file:
                 self.programs[key] = Program(file.read(), self.metadata.target.arch, self.path)
+            self.programs[key].launched_early = self.metadata.launch_pdl
         return self.programs[key]
 
     def __call__(self, grid_x, grid_y, grid_z, stream, function, kernel_metadata, launch_metadata, enter, leave, *args):
@@ -116,7 +117,8 @@ class SimulatorDriver(DriverBase):
         return torch.device("cpu")
 
     def get_current_device(self):
-        return 0
+        """What Triton keeps compiled kernels by, in memory: not a number that a GPU has."""
+        return self.settings["arch"]
 
     def set_current_device(self, device):
         pass

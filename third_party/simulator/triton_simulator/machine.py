@@ -7,7 +7,7 @@ import torch
 
 from . import functions, tma
 from .clocks import Agent, join
-from .errors import BarrierMisuse, Deadlock, NotSimulated, SimulationError
+from .errors import BarrierMisuse, Deadlock, NotSimulated, Race, SimulationError
 from .memory import ASYNC, GENERIC, Allocation, record
 
 
@@ -120,6 +120,7 @@ class Cta:
         self.capacity = capacity
         self.partitions, self.queues, self.allocations = [], collections.defaultdict(collections.deque), []
         self.issued = 0
+        self.grid_waits = []  # who has waited for the kernels before this one, and when
         self.unlearned = {}  # operations that no partition knows to be complete
 
     # -- scheduling ---------------------------------------------------------------------------------------------------
@@ -276,11 +277,29 @@ class Cta:
         barrier.observed[partition.number] = observed
         partition.learn(barrier.done_clock, barrier.done_fenced)
 
+    # -- global memory ------------------------------------------------------------------------------------------------
+
+    def wait_for_grids(self, partition):
+        self.grid_waits.append((partition.number, partition.time))
+        partition.tick()
+
+    def check_grids(self, partition, site):
+        """With launch_pdl a kernel starts while those before it are running: what they write must be waited for."""
+        if self.program.launched_early and not any(
+                partition.clock.get(number, -1) >= time for number, time in self.grid_waits):
+            raise Race(f"{self.where(site)}, by {partition.name}: global memory is used before a gdc_wait; the kernel "
+                       "was launched with launch_pdl, and one before it may still write there")
+
+    def global_memory(self, partition, site):
+        self.check_grids(partition, site)
+        return self.memory
+
     # -- TMA ----------------------------------------------------------------------------------------------------------
 
     def tma_load(self, partition, descriptor, coordinates, offsets, view, bar, pred, site):
         if not pred:
             return
+        self.check_grids(partition, site)
         what = self.where(site)
         barrier = self.barrier(bar, partition, site)
         block = tma.prepare(descriptor, coordinates, offsets, view.data.shape, what)
@@ -295,6 +314,7 @@ class Cta:
         self.counts["TMA loads"] += 1
 
     def tma_store(self, partition, descriptor, coordinates, view, site, combine=None):
+        self.check_grids(partition, site)
         what = self.where(site)
         put = tma.prepare_store(descriptor, coordinates, view.data.shape, what, combine)
         operation = self.issue(partition, "TMA store", None, lambda: put(view.data), site)
@@ -306,6 +326,7 @@ class Cta:
     # -- cp.async -----------------------------------------------------------------------------------------------------
 
     def copy(self, partition, pointers, view, mask, other, site):
+        self.check_grids(partition, site)
         what = self.where(site)
 
         def apply():

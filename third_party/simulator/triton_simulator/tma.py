@@ -48,6 +48,10 @@ class Descriptor:
                            f"corner {corner} is not in {low} to {high}, the limits of rank {rank}")
             for stride in self.element_strides:
                 self.check(1 <= stride <= 8, f"element stride {stride} is not in 1 to 8")
+            for dim, (low, high, extent) in enumerate(zip(self.lower, self.upper, self.shape[1:-1])):
+                self.check(
+                    extent + high > low, f"the box of base pixels is empty: dimension {dim + 1} has extent {extent}, "
+                    f"lower corner {low} and upper corner {high}")
             pixels = self.block_shape[0]
             self.check(1 <= pixels <= 1024, f"{pixels} pixels in a block; expected 1 to 1024")
         else:
@@ -115,6 +119,22 @@ def check_shape(descriptor, shape, what):
                               f"{descriptor.block_shape}")
 
 
+def check_start(descriptor, coordinates, what):
+    """Starts at which the hardware stops the kernel with an illegal instruction."""
+    place = coordinates[-1] * descriptor.base.element_size()
+    if place % 16:
+        raise SimulationError(
+            f"{what}: illegal instruction: the innermost coordinate {coordinates[-1]} is at byte {place}; "
+            "expected a multiple of 16")
+    if descriptor.im2col:
+        for dim, (start, low, high, extent) in enumerate(
+                zip(coordinates[1:-1], descriptor.lower, descriptor.upper, descriptor.shape[1:-1])):
+            if not low <= start < extent + high:
+                raise SimulationError(
+                    f"{what}: illegal instruction: the base pixel {start} in dimension {dim + 1} is not in "
+                    f"its box, {low} to {extent + high - 1}")
+
+
 def prepare(descriptor, coordinates, offsets, shape, what):
     """Check a load as the instruction would; return the function that brings the block."""
     check_shape(descriptor, shape, what)
@@ -127,9 +147,11 @@ def prepare(descriptor, coordinates, offsets, shape, what):
         for offset in offsets:
             if not 0 <= offset & 0xFFFF <= _OFFSETS[rank]:
                 raise SimulationError(f"{what}: im2col offset {offset}; expected 0 to {_OFFSETS[rank]} for rank {rank}")
+        check_start(descriptor, coordinates, what)
         return lambda: descriptor.rounded(im2col_block(descriptor, coordinates, offsets)).reshape(shape)
     if offsets:
         raise SimulationError(f"{what}: im2col offsets with a tiled descriptor")
+    check_start(descriptor, coordinates, what)
 
     def tiled():
         block = descriptor.fill(descriptor.block_shape)
@@ -151,6 +173,7 @@ def prepare_store(descriptor, coordinates, shape, what, combine=None):
     if descriptor.im2col:
         raise SimulationError(f"{what}: a store through an im2col descriptor")
     check_shape(descriptor, shape, what)
+    check_start(descriptor, coordinates, what)
 
     def put(data):
         place = box(descriptor, coordinates)
@@ -169,7 +192,7 @@ def walk(descriptor, start, pixels):
     """
     n, *base = start
     rank = len(base)
-    steps = descriptor.element_strides[1:1 + rank]
+    image_step, *steps = descriptor.element_strides[:1 + rank]
     last = [extent - 1 + upper for extent, upper in zip(descriptor.shape[1:-1], descriptor.upper)]
     on_grid = all((b - l) % s == 0 and l <= b <= e for b, l, s, e in zip(base, descriptor.lower, steps, last))
     if on_grid:
@@ -182,7 +205,7 @@ def walk(descriptor, start, pixels):
         for count, s, l in zip(reversed(counts), reversed(steps), reversed(descriptor.lower)):
             digits.append(k % count * s + l)
             k = k // count
-        return torch.stack([n + k, *reversed(digits)], dim=1)
+        return torch.stack([n + k * image_step, *reversed(digits)], dim=1)
     positions = []
     for _ in range(pixels):
         positions.append([n, *base])
@@ -192,7 +215,7 @@ def walk(descriptor, start, pixels):
                 break
             base[dim] = descriptor.lower[dim]
         else:
-            n += 1
+            n += image_step
     return torch.tensor(positions)
 
 

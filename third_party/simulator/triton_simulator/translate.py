@@ -440,6 +440,12 @@ class Translator:
         pendings = int(op.attributes["pendings"].split()[0])
         self.emit(f"yield from cta.wait_all_but(me, me.stores, {pendings}, {self.site(op)}, 'its TMA stores')")
 
+    def op_tt_grid_dependency_wait(self, op, names):
+        self.emit("cta.wait_for_grids(me)")
+
+    def op_tt_grid_dependency_launch_dependents(self, op, names):
+        pass
+
     def op_ttng_fence_async_shared(self, op, names):
         self.emit("me.fence()")
 
@@ -576,27 +582,30 @@ class Translator:
         shape, element = shape_of(op.types)
         dtype = DTYPES[functions.pointee(op.types)]
         operands = [names[v] for v in op.operands]
-        self.emit(f"{self.name(names, op.results[0])} = global_load(cta.memory, cta.where({self.site(op)}), "
-                  f"{self.constant(dtype)}, {', '.join(operands)})")
+        self.emit(
+            f"{self.name(names, op.results[0])} = global_load(cta.global_memory(me, {self.site(op)}), cta.where({self.site(op)}), "
+            f"{self.constant(dtype)}, {', '.join(operands)})")
 
     def op_tt_store(self, op, names):
         dtype = DTYPES[functions.pointee(op.types)]
         operands = [f"cta.value({names[v]}, {self.site(op)})" for v in op.operands]
         self.emit(
-            f"global_store(cta.memory, cta.where({self.site(op)}), {self.constant(dtype)}, {', '.join(operands)})")
+            f"global_store(cta.global_memory(me, {self.site(op)}), cta.where({self.site(op)}), {self.constant(dtype)}, {', '.join(operands)})"
+        )
 
     def op_tt_atomic_cas(self, op, names):
         dtype = DTYPES[shape_of(result_type(op.types))[1]]
         pointers, expected, value = (names[v] for v in op.operands)
-        self.emit(f"{self.name(names, op.results[0])} = global_atomic(cta.memory, cta.where({self.site(op)}), 'cas', "
-                  f"{self.constant(dtype)}, {pointers}, {value}, None, {expected})")
+        self.emit(
+            f"{self.name(names, op.results[0])} = global_atomic(cta.global_memory(me, {self.site(op)}), cta.where({self.site(op)}), 'cas', "
+            f"{self.constant(dtype)}, {pointers}, {value}, None, {expected})")
 
     def op_tt_atomic_rmw(self, op, names):
         kind = find(r"tt\.atomic_rmw (\w+)", op.text).group(1)
         dtype = DTYPES[shape_of(result_type(op.types))[1]]
         operands = [names[v] for v in op.operands]
         self.emit(
-            f"{self.name(names, op.results[0])} = global_atomic(cta.memory, cta.where({self.site(op)}), {kind!r}, "
+            f"{self.name(names, op.results[0])} = global_atomic(cta.global_memory(me, {self.site(op)}), cta.where({self.site(op)}), {kind!r}, "
             f"{self.constant(dtype)}, {', '.join(operands)})")
 
     def op_tt_reduce(self, op, names):

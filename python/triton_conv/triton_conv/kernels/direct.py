@@ -2,6 +2,7 @@
 
 from triton.experimental import gluon
 from triton.experimental.gluon import language as gl
+from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
 
 from .epilogue import activate
 
@@ -32,6 +33,8 @@ def direct_kernel(x, w, y, residual, bias, rows, groups, K, C, D, H, W, Z, P, Q,
     are loaded at once and meet all BLOCK_N output channels. Where BLOCK_K is all of C, or BLOCK_N all of K (WHOLE_K, WHOLE_N),
     groups lie side by side without a gap, and the load or store of a thread goes over all of its VECTOR groups.
     """
+    gdc_wait()
+    gdc_launch_dependents()
     ACROSS: gl.constexpr = BLOCK_G // VECTOR
     layout: gl.constexpr = gl.BlockedLayout([1, VECTOR, BLOCK_N, BLOCK_K], [32 // ACROSS, ACROSS, 1, 1],
                                             [gl.num_warps(), 1, 1, 1], [3, 2, 1, 0])

@@ -3,6 +3,7 @@
 from triton.experimental import gluon
 from triton.experimental.gluon import language as gl
 from triton.experimental.gluon.language.nvidia.hopper import mbarrier
+from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
 
 from . import mma_sm90, mma_sm100
 from .epilogue import Output, store_in_turns_partition, store_partition
@@ -38,6 +39,8 @@ def fprop_kernel(x_desc, w_desc, y_desc, residual_desc, bias, rows, K, C, groups
                         before_w, dilation_d, dilation_h, dilation_w, x_desc.block_shape[0], w_desc.block_shape[1],
                         x_desc.block_shape[1], GROUP_M)
     operands = Operands.create(x_desc, w_desc, STAGES)
+    gdc_wait()  # up to here this ran beside the kernel before it
+    gdc_launch_dependents()
     if IN_TURNS:
         in_turns(schedule, operands, y_desc, residual_desc, bias, RANK, SLABS, HAS_BIAS, HAS_RESIDUAL, ACTIVATION)
     else:

@@ -2,6 +2,7 @@
 
 from triton.experimental import gluon
 from triton.experimental.gluon import language as gl
+from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
 
 SIZES = "D H W C pixels padded before x_n x_d x_h x_w x_c".split()
 
@@ -12,6 +13,8 @@ def pack_kernel(x, out, D, H, W, C, pixels, padded, before, x_n, x_d, x_h, x_w, 
 
     A program copies BLOCK elements of one line.
     """
+    gdc_wait()
+    gdc_launch_dependents()
     layout: gl.constexpr = gl.BlockedLayout([8], [32], [gl.num_warps()], [0])
     length = pixels * padded
     chunks = gl.cdiv(length, BLOCK)

@@ -519,7 +519,8 @@ int main(int argc, char **argv) {
     Oracle oracle;
     while (std::getline(input, line)) {
       ++count;
-      std::cout << "{" << oracle.ask(Case(line)) << "}" << std::endl;
+      std::string answer = oracle.ask(Case(line));
+      std::cout << "{" << answer << "}" << std::endl;
     }
   } catch (const std::runtime_error &error) {
     std::cerr << "tma-im2col: case " << count << ": " << error.what() << "\n";
