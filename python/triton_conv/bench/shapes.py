@@ -19,8 +19,9 @@ HERE = pathlib.Path(__file__).parent
 SHAPES = [*heuristics.SHAPES, heuristics.IN_TURNS, heuristics.WIDE]
 
 
-def name_of(shape):
-    return f"{shape.block_m}x{shape.block_n}{' in turns' if shape.in_turns else ''}"
+def name_of(tile):
+    return (f"{tile.block_m}x{tile.block_n}{' in turns' if tile.in_turns else ''}"
+            f"{' resident' if tile.resident else ''}")
 
 
 def candidates(layer, dtype=torch.bfloat16):
@@ -37,8 +38,10 @@ def candidates(layer, dtype=torch.bfloat16):
     strides = mem.element_strides(x)
     for shape in SHAPES:
         tile = heuristics.make_tile(shape, heuristics.block_of_channels(problem, size), size)
-        found[name_of(shape)] = lambda tile=tile: launch.launch_fprop(problem, x, strides, w, problem.group_channels, y,
-                                                                      launch.Epilogue(None, None, "none"), tile)
+        for tile in {tile, heuristics.make_resident(tile, problem, size)}:
+            prepared = launch.FpropLaunch(problem, x, strides, w, problem.group_channels, y,
+                                          launch.Epilogue(None, None, "none"), tile)
+            found[name_of(tile)] = lambda prepared=prepared: prepared(x, w, y, None, None)
     return problem, found
 
 

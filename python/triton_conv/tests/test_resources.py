@@ -43,9 +43,9 @@ def fprop_resources(arch, tile, dtype, rank, has_bias, has_residual, activation)
     y_desc = descriptors.output_descriptor(problem, x, tile)
     types = [desc.__mangle__() for desc in (x_desc, w_desc, y_desc, y_desc)]
     hopper = arch == 90
-    constants = dict(RANK=rank, GROUP_M=tile.group_m, HOPPER=hopper, IN_TURNS=tile.in_turns, STAGES=tile.stages, SLABS=tile.slabs, HAS_BIAS=has_bias,
+    constants = dict(RANK=rank, GROUP_M=tile.group_m, HOPPER=hopper, IN_TURNS=tile.in_turns, STAGES=tile.stages, RESIDENT=tile.resident, SLABS=tile.slabs, HAS_BIAS=has_bias,
                      HAS_RESIDUAL=has_residual, ACTIVATION=activation)  # yapf: disable
-    signature = dict(zip(fprop_kernel.arg_names, [*types, TYPES[dtype]])) | dict.fromkeys(SIZES, "i32") | dict.fromkeys(
+    signature = dict(zip(fprop_kernel.arg_names, [*types, TYPES[dtype], "*i32"])) | dict.fromkeys(SIZES, "i32") | dict.fromkeys(
         constants, "constexpr")
     return resources(arch, fprop_kernel, signature, constants, 8 if hopper and not tile.in_turns else 4)
 

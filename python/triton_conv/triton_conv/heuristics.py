@@ -21,7 +21,8 @@ class Tile:
     stages: int
     slabs: int
     in_turns: bool = False  # Hopper: two partitions take tiles in turns, each with ``slabs`` buffers of its own
-    group_m: int = 4
+    group_m: int = 4  # 0: a column of tiles after another
+    resident: int = 0  # as many weight blocks as stay in shared memory; 0: they go through the stages
 
 
 @dataclasses.dataclass(frozen=True)
@@ -65,18 +66,38 @@ def make_tile(shape, block_k, size):
     return Tile(shape.block_m, shape.block_n, block_k, width, min(stages, 12), slabs, shape.in_turns)
 
 
+def num_steps(problem, block_k):
+    return problem.reduction // problem.group_channels * ceil_div(problem.group_channels, block_k)
+
+
+RESIDENT_BLOCKS = (9, 27)  # filters of 3x3 and 3x3x3: few sizes, so that few kernels are compiled
+
+
+def make_resident(tile, problem, size):
+    """The tile with the weights in shared memory throughout, where a group has one block of output channels and few steps."""
+    steps = num_steps(problem, tile.block_k)
+    if tile.in_turns or problem.group_out_channels > tile.block_n:
+        return tile
+    for blocks in RESIDENT_BLOCKS:
+        left = (SHARED_BYTES - BARRIER_BYTES - tile.slabs * size * tile.block_m * tile.width -
+                blocks * size * tile.block_n * tile.block_k)
+        stages = left // (size * tile.block_m * tile.block_k)
+        if steps <= blocks and stages >= 3:
+            return dataclasses.replace(tile, stages=min(stages, 12), resident=blocks, group_m=0)
+    return tile
+
+
 def choose(problem, size, multiprocessors):
     """The tile whose busiest program is done first: the tiles that it gets, times what one costs."""
     block_k = block_of_channels(problem, size)
-    taps = problem.reduction // problem.group_channels
-    steps = taps * ceil_div(problem.group_channels, block_k)
+    steps = num_steps(problem, block_k)
     share = block_k * size / WIDEST_SWIZZLE
 
     def cost(shape):
         turns = ceil_div(num_tiles(problem, shape), multiprocessors)
         return turns * (steps * max(share, 0.5) * shape.step_cost + shape.end_cost)
 
-    return make_tile(min(SHAPES, key=cost), block_k, size)
+    return make_resident(make_tile(min(SHAPES, key=cost), block_k, size), problem, size)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -68,6 +68,30 @@ def based_on(descriptor, tensor):
     return copy
 
 
+_counters: dict = {}
+CAPTURED_LAUNCHES = 2**16
+
+
+def counter(device):
+    """A 0 that a launch counts tiles with, and leaves at 0: one for each stream, and for each launch that a CUDA graph captures,
+    since graphs may run beside each other."""
+    if device.type != "cuda":
+        return torch.zeros(1, dtype=torch.int32)
+    if torch.cuda.is_current_stream_capturing():
+        pool = _counters.get(device)
+        if not pool:
+            raise RuntimeError("the first convolution on a device is captured in a CUDA graph, or more than "
+                               f"{CAPTURED_LAUNCHES} are; run the model once before it is captured")
+        return pool.pop()
+    key = device, torch.cuda.current_stream(device).cuda_stream
+    found = _counters.get(key)
+    if found is None:
+        if device not in _counters:  # 16 bytes apart, as Triton assumes of pointers that it has seen
+            _counters[device] = list(torch.zeros((CAPTURED_LAUNCHES, 4), dtype=torch.int32, device=device).unbind())
+        found = _counters[key] = torch.zeros(4, dtype=torch.int32, device=device)
+    return found
+
+
 class FpropLaunch:
     """A launch of ``fprop_kernel``, prepared for a problem.
 
@@ -94,7 +118,7 @@ class FpropLaunch:
         self.sizes = (problem.rows, problem.group_out_channels, problem.group_channels, problem.groups,
                       *geometry_arguments(problem))
         constants = dict(RANK=problem.rank, GROUP_M=tile.group_m, HOPPER=hopper, IN_TURNS=tile.in_turns,
-                         STAGES=tile.stages, SLABS=tile.slabs, **epilogue.options())
+                         STAGES=tile.stages, RESIDENT=tile.resident, SLABS=tile.slabs, **epilogue.options())
         self.constants = tuple(constants.values())
         self.grid = min(heuristics.num_tiles(problem, tile), count), 1, 1
         self.num_warps = 8 if hopper and not tile.in_turns else 4
@@ -103,7 +127,8 @@ class FpropLaunch:
     def __call__(self, x, w, y, bias, residual):
         x_desc, w_desc, y_desc = based_on(self.x_desc, x), based_on(self.w_desc, w), based_on(self.y_desc, y)
         residual_desc = y_desc if residual is None else based_on(self.y_desc, residual)
-        arguments = (x_desc, w_desc, y_desc, residual_desc, w if bias is None else bias, *self.sizes, *self.constants)
+        arguments = (x_desc, w_desc, y_desc, residual_desc, w if bias is None else bias, counter(y.device), *self.sizes,
+                     *self.constants)
         if self.compiled is None:
             self.compiled = fprop_kernel[self.grid](*arguments, num_warps=self.num_warps, launch_pdl=True)
             return

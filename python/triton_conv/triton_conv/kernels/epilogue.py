@@ -9,33 +9,28 @@ from triton.experimental.gluon import aggregate
 from triton.experimental.gluon import language as gl
 from triton.experimental.gluon.language.nvidia.hopper import fence_async_shared, mbarrier, tma
 
-from .pipeline import Ring
+from .pipeline import Ring, Tickets
 from .schedule import Schedule
 
 
 @aggregate
 class Output:
-    """Where the result goes. Descriptors are of [groups, rows, K], and slabs of [1, BLOCK_M, WIDTH].
-
-    The tiles whose slabs go through these slots are ``first``, ``first + every``, ...
-    """
+    """Where the result goes. Descriptors are of [groups, rows, K], and slabs of [1, BLOCK_M, WIDTH]."""
     y_desc: tma.tensor_descriptor
     residual_desc: tma.tensor_descriptor
     bias: gl.tensor
     slabs: gl.shared_memory_descriptor
     ring: Ring
-    first: gl.tensor
-    every: gl.tensor
     WIDTH: gl.constexpr
     HAS_BIAS: gl.constexpr
     HAS_RESIDUAL: gl.constexpr
     ACTIVATION: gl.constexpr
 
     @gluon.jit
-    def create(y_desc, residual_desc, bias, first, every, SLABS: gl.constexpr, HAS_BIAS: gl.constexpr,
+    def create(y_desc, residual_desc, bias, SLABS: gl.constexpr, HAS_BIAS: gl.constexpr,
                HAS_RESIDUAL: gl.constexpr, ACTIVATION: gl.constexpr):
         slabs = gl.allocate_shared_memory(y_desc.dtype, [SLABS] + y_desc.block_shape, y_desc.layout)
-        return Output(y_desc, residual_desc, bias, slabs, Ring.create(SLABS), first, every, y_desc.block_shape[2],
+        return Output(y_desc, residual_desc, bias, slabs, Ring.create(SLABS), y_desc.block_shape[2],
                       HAS_BIAS, HAS_RESIDUAL, ACTIVATION)
 
     @gluon.jit
@@ -98,57 +93,67 @@ def write_tile(output: Output, schedule: Schedule, tile, acc, i):
 
 
 @gluon.jit
-def refill(output: Output, schedule: Schedule, i):
-    """Load the residual of the i-th slab that goes through these slots into its slot; past the last, nothing."""
-    PER_TILE: gl.constexpr = schedule.BLOCK_N // output.WIDTH
-    index = output.first + i // PER_TILE * output.every
+def refill(output: Output, schedule: Schedule, index, j: gl.constexpr, i):
+    """Load the residual of slab j of a tile into the slot of turn i; past the last tile, nothing."""
     there = index < schedule.num_tiles()
     tile = schedule.tile(gl.minimum(index, schedule.num_tiles() - 1))
     empty = output.ring.empty(i)
     mbarrier.expect(empty, output.residual_desc.nbytes_per_cta, pred=there)
-    place = [tile.group, tile.off_m, tile.off_n + i % PER_TILE * output.WIDTH]
+    place = [tile.group, tile.off_m, tile.off_n + j * output.WIDTH]
     tma.async_load(output.residual_desc, place, empty, output.slabs.index(output.ring.slot(i)), pred=there)
 
 
 @gluon.jit
-def first_refills(output: Output, schedule: Schedule):
+def first_refills(output: Output, schedule: Schedule, index):
     if output.HAS_RESIDUAL:
         for slot in gl.static_range(output.ring.SLOTS):
-            refill(output, schedule, slot)
+            refill(output, schedule, index, slot, slot)
 
 
 @gluon.jit
-def store_tile(output: Output, schedule: Schedule, index, i):
-    """Store a tile's slabs from turn i on, and give their slots back; returns the turn after the last."""
+def store_tile(output: Output, schedule: Schedule, tickets: Tickets, index, turn, i):
+    """Store a tile's slabs from turn i of their ring on, and give their slots back. Returns the ticket of ``turn``, that of the
+    tile whose slabs come next in these slots: with a residual, the last slots get that tile's."""
+    PER_TILE: gl.constexpr = schedule.BLOCK_N // output.WIDTH
     tile = schedule.tile(index)
-    for j in gl.static_range(schedule.BLOCK_N // output.WIDTH):
+    for j in gl.static_range(PER_TILE):
         output.ring.wait_full(i + j)
         tma.async_store(output.y_desc, [tile.group, tile.off_m, tile.off_n + j * output.WIDTH],
                         output.slabs.index(output.ring.slot(i + j)))
         tma.store_wait(0)
+        if j == PER_TILE - (output.ring.SLOTS if output.HAS_RESIDUAL else 1):
+            index = tickets.take(turn)
         if output.HAS_RESIDUAL:
-            refill(output, schedule, i + j + output.ring.SLOTS)
+            refill(output, schedule, index, (j + output.ring.SLOTS) % PER_TILE, i + j + output.ring.SLOTS)
         else:
             mbarrier.arrive(output.ring.empty(i + j))
-    return i + schedule.BLOCK_N // output.WIDTH
+    return index
 
 
 @gluon.jit
-def store_partition(schedule: Schedule, output: Output):
-    first_refills(output, schedule)
+def store_partition(schedule: Schedule, tickets: Tickets, output: Output):
     i = 0
-    for index in range(output.first, schedule.num_tiles(), output.every):
-        i = store_tile(output, schedule, index, i)
+    turn = 0
+    index = tickets.take(turn)
+    first_refills(output, schedule, index)
+    while index < schedule.num_tiles():
+        turn += 1
+        index = store_tile(output, schedule, tickets, index, turn, i)
+        i += schedule.BLOCK_N // output.WIDTH
 
 
 @gluon.jit
-def store_in_turns_partition(schedule: Schedule, even: Output, odd: Output):
+def store_in_turns_partition(schedule: Schedule, tickets: Tickets, even: Output, odd: Output):
     """For two writers that take tiles in turns, each with slots of its own."""
-    first_refills(even, schedule)
-    first_refills(odd, schedule)
     i = 0
-    for index in range(even.first, schedule.num_tiles(), even.every):
-        store_tile(even, schedule, index, i)
-        if odd.first - even.first + index < schedule.num_tiles():
-            store_tile(odd, schedule, odd.first - even.first + index, i)
+    turn = 1
+    index = tickets.take(0)
+    other = tickets.take(1)
+    first_refills(even, schedule, index)
+    first_refills(odd, schedule, other)
+    while index < schedule.num_tiles():
+        index = store_tile(even, schedule, tickets, index, turn + 1, i)
+        if other < schedule.num_tiles():
+            other = store_tile(odd, schedule, tickets, other, turn + 2, i)
+        turn += 2
         i += schedule.BLOCK_N // even.WIDTH

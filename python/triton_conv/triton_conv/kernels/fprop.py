@@ -7,7 +7,7 @@ from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
 
 from . import mma_sm90, mma_sm100
 from .epilogue import Output, store_in_turns_partition, store_partition
-from .pipeline import Operands, load_partition
+from .pipeline import Operands, Tickets, load_partition
 from .schedule import Schedule
 
 SIZES = ("rows K C groups Z P Q T R S stride_d stride_h stride_w before_d before_h before_w dilation_d dilation_h "
@@ -17,42 +17,41 @@ SIZES = ("rows K C groups Z P Q T R S stride_d stride_h stride_w before_d before
 @gluon.jit
 def in_turns(schedule: Schedule, operands: Operands, y_desc, residual_desc, bias, RANK: gl.constexpr,
              SLABS: gl.constexpr, HAS_BIAS: gl.constexpr, HAS_RESIDUAL: gl.constexpr, ACTIVATION: gl.constexpr):
-    first, every = gl.program_id(0), gl.num_programs(0)
-    even = Output.create(y_desc, residual_desc, bias, first, 2 * every, SLABS, HAS_BIAS, HAS_RESIDUAL, ACTIVATION)
-    odd = Output.create(y_desc, residual_desc, bias, first + every, 2 * every, SLABS, HAS_BIAS, HAS_RESIDUAL,
-                        ACTIVATION)
+    even = Output.create(y_desc, residual_desc, bias, SLABS, HAS_BIAS, HAS_RESIDUAL, ACTIVATION)
+    odd = Output.create(y_desc, residual_desc, bias, SLABS, HAS_BIAS, HAS_RESIDUAL, ACTIVATION)
     turns = mbarrier.allocate_mbarrier(batch=2)
     for i in gl.static_range(2):
         mbarrier.init(turns.index(i), count=1)
     gl.warp_specialize([(mma_sm90.mma_in_turns_partition, (schedule, operands, even, turns, gl.constexpr(0))),
                         (mma_sm90.mma_in_turns_partition, (schedule, operands, odd, turns, gl.constexpr(1))),
-                        (load_partition, (schedule, operands, RANK)),
-                        (store_in_turns_partition, (schedule, even, odd))], [4, 1, 1], [240, 24, 24])
+                        (load_partition, (schedule, operands, RANK, gl.constexpr(2))),
+                        (store_in_turns_partition, (schedule, operands.tickets, even, odd))], [4, 1, 1], [240, 24, 24])
 
 
 @gluon.jit(do_not_specialize=SIZES)
-def fprop_kernel(x_desc, w_desc, y_desc, residual_desc, bias, rows, K, C, groups, Z, P, Q, T, R, S, stride_d, stride_h,
-                 stride_w, before_d, before_h, before_w, dilation_d, dilation_h, dilation_w, RANK: gl.constexpr,
-                 GROUP_M: gl.constexpr, HOPPER: gl.constexpr, IN_TURNS: gl.constexpr, STAGES: gl.constexpr,
-                 SLABS: gl.constexpr, HAS_BIAS: gl.constexpr, HAS_RESIDUAL: gl.constexpr, ACTIVATION: gl.constexpr):
+def fprop_kernel(x_desc, w_desc, y_desc, residual_desc, bias, counter, rows, K, C, groups, Z, P, Q, T, R, S, stride_d,
+                 stride_h, stride_w, before_d, before_h, before_w, dilation_d, dilation_h, dilation_w,
+                 RANK: gl.constexpr, GROUP_M: gl.constexpr, HOPPER: gl.constexpr, IN_TURNS: gl.constexpr,
+                 STAGES: gl.constexpr, RESIDENT: gl.constexpr, SLABS: gl.constexpr, HAS_BIAS: gl.constexpr,
+                 HAS_RESIDUAL: gl.constexpr, ACTIVATION: gl.constexpr):
     schedule = Schedule(rows, K, C, groups, Z, P, Q, T, R, S, stride_d, stride_h, stride_w, before_d, before_h,
                         before_w, dilation_d, dilation_h, dilation_w, x_desc.block_shape[0], w_desc.block_shape[1],
                         x_desc.block_shape[1], GROUP_M)
-    operands = Operands.create(x_desc, w_desc, STAGES)
+    READERS: gl.constexpr = 2 if HOPPER else 3
+    operands = Operands.create(x_desc, w_desc, Tickets.create(counter, READERS), STAGES, RESIDENT)
     gdc_wait()  # up to here this ran beside the kernel before it
     gdc_launch_dependents()
     if IN_TURNS:
         in_turns(schedule, operands, y_desc, residual_desc, bias, RANK, SLABS, HAS_BIAS, HAS_RESIDUAL, ACTIVATION)
     else:
-        output = Output.create(y_desc, residual_desc, bias, gl.program_id(0), gl.num_programs(0), SLABS, HAS_BIAS,
-                               HAS_RESIDUAL, ACTIVATION)
+        output = Output.create(y_desc, residual_desc, bias, SLABS, HAS_BIAS, HAS_RESIDUAL, ACTIVATION)
         if HOPPER:
             gl.warp_specialize([(mma_sm90.mma_partition, (schedule, operands, output)),
-                                (load_partition, (schedule, operands, RANK)), (store_partition, (schedule, output))],
-                               [1, 1], [24, 24])
+                                (load_partition, (schedule, operands, RANK, gl.constexpr(1))),
+                                (store_partition, (schedule, operands.tickets, output))], [1, 1], [24, 24])
         else:
             accumulators = mma_sm100.Accumulators.create(schedule.BLOCK_M, schedule.BLOCK_N)
-            gl.warp_specialize([(mma_sm100.epilogue_partition, (schedule, output, accumulators)),
+            gl.warp_specialize([(mma_sm100.epilogue_partition, (schedule, operands, output, accumulators)),
                                 (mma_sm100.mma_partition, (schedule, operands, accumulators)),
-                                (load_partition, (schedule, operands, RANK)), (store_partition, (schedule, output))],
-                               [1, 1, 1], [24, 24, 24])
+                                (load_partition, (schedule, operands, RANK, gl.constexpr(1))),
+                                (store_partition, (schedule, operands.tickets, output))], [1, 1, 1], [24, 24, 24])

@@ -37,22 +37,33 @@ class Accumulators:
 def mma_partition(schedule: Schedule, operands: Operands, accumulators: Accumulators):
     i = 0
     turn = 0
-    for _ in range(gl.program_id(0), schedule.num_tiles(), gl.num_programs(0)):
+    weights_turn = 0
+    kept = -1
+    index = operands.tickets.take(turn)
+    while index < schedule.num_tiles():
+        column = schedule.tile(index).column
+        if operands.RESIDENT > 0:
+            if (column != kept) & (kept >= 0):  # the weights are still being read
+                accumulators.ring.wait_full(turn - 1)
+        weights_turn = operands.await_weights(column, kept, weights_turn)
+        kept = column
         accumulators.ring.wait_empty(turn)
         acc = accumulators.acc(turn)
         for step in range(schedule.num_steps()):
             operands.ring.wait_full(i)
-            tcgen05_mma(operands.left(i), operands.right(i), acc, use_acc=step > 0, mbarriers=[operands.ring.empty(i)])
+            tcgen05_mma(operands.left(i), operands.right(i, step), acc, use_acc=step > 0, mbarriers=[operands.ring.empty(i)])
             i += 1
         tcgen05_commit(accumulators.ring.full(turn))
         turn += 1
+        index = operands.tickets.take(turn)
 
 
 @gluon.jit
-def epilogue_partition(schedule: Schedule, output: Output, accumulators: Accumulators):
+def epilogue_partition(schedule: Schedule, operands: Operands, output: Output, accumulators: Accumulators):
     turn = 0
     slab = 0
-    for index in range(gl.program_id(0), schedule.num_tiles(), gl.num_programs(0)):
+    index = operands.tickets.take(turn)
+    while index < schedule.num_tiles():
         tile = schedule.tile(index)
         accumulators.ring.wait_full(turn)
         for j in gl.static_range(schedule.BLOCK_N // output.WIDTH):
@@ -61,3 +72,4 @@ def epilogue_partition(schedule: Schedule, output: Output, accumulators: Accumul
             slab += 1
         mbarrier.arrive(accumulators.ring.empty(turn))
         turn += 1
+        index = operands.tickets.take(turn)

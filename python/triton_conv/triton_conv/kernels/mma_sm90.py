@@ -25,7 +25,7 @@ def multiply(schedule: Schedule, operands: Operands, acc, i):
     """All steps of a tile, from turn i of the operands' ring; the last MMA may still be running."""
     for step in range(schedule.num_steps()):
         operands.ring.wait_full(i)
-        acc = warpgroup_mma(operands.left(i), operands.right(i), acc, use_acc=step > 0, is_async=True)
+        acc = warpgroup_mma(operands.left(i), operands.right(i, step), acc, use_acc=step > 0, is_async=True)
         # Nothing tells when a wgmma has read its operands, but the one before has once only the newest is running.
         acc = warpgroup_mma_wait(1, deps=(acc, ))
         mbarrier.arrive(operands.ring.empty(gl.maximum(i - 1, 0)), pred=step > 0)
@@ -38,12 +38,21 @@ def mma_partition(schedule: Schedule, operands: Operands, output: Output):
     acc = accumulator(schedule, operands.x_desc.dtype)
     i = 0
     slab = 0
-    for index in range(output.first, schedule.num_tiles(), output.every):
+    turn = 0
+    weights_turn = 0
+    kept = -1
+    index = operands.tickets.take(turn)
+    while index < schedule.num_tiles():
+        tile = schedule.tile(index)
+        weights_turn = operands.await_weights(tile.column, kept, weights_turn)
+        kept = tile.column
         acc = multiply(schedule, operands, acc, i)
         i += schedule.num_steps()
         acc = warpgroup_mma_wait(0, deps=(acc, ))
         mbarrier.arrive(operands.ring.empty(i - 1))
-        slab = write_tile(output, schedule, schedule.tile(index), acc, slab)
+        slab = write_tile(output, schedule, tile, acc, slab)
+        turn += 1
+        index = operands.tickets.take(turn)
 
 
 @gluon.jit
@@ -57,7 +66,8 @@ def mma_in_turns_partition(schedule: Schedule, operands: Operands, output: Outpu
     steps = schedule.num_steps()
     turn = 0
     slab = 0
-    for index in range(output.first, schedule.num_tiles(), output.every):
+    index = operands.tickets.take(ODD)
+    while index < schedule.num_tiles():
         if ODD:
             mbarrier.wait(turns.index(1), turn & 1)
         else:
@@ -69,3 +79,4 @@ def mma_in_turns_partition(schedule: Schedule, operands: Operands, output: Outpu
         mbarrier.arrive(operands.ring.empty(first_step + steps - 1))
         slab = write_tile(output, schedule, schedule.tile(index), acc, slab)
         turn += 1
+        index = operands.tickets.take(2 * turn + ODD)

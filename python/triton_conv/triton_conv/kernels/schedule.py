@@ -11,6 +11,7 @@ class Tile:
     off_m: gl.tensor
     off_n: gl.tensor  # within the group
     group: gl.tensor
+    column: gl.tensor  # the number of the block of output channels, over all groups
     n: gl.tensor
     d: gl.tensor
     h: gl.tensor
@@ -63,12 +64,16 @@ class Schedule:
 
     @gluon.jit
     def tile(self, index):
-        """Tiles in groups of GROUP_M block rows, so that those in flight share their operands in L2."""
+        """Tiles in groups of GROUP_M block rows, so that those in flight share their operands in L2; with 0, a column of
+        tiles after another."""
         blocks_m = gl.cdiv(self.rows, self.BLOCK_M)
         blocks_n = self.blocks_n()
-        first = index // (self.GROUP_M * blocks_n) * self.GROUP_M
-        height = gl.minimum(blocks_m - first, self.GROUP_M)
-        within = index % (self.GROUP_M * blocks_n)
+        if self.GROUP_M == 0:
+            first, height, within = 0, blocks_m, index
+        else:
+            first = index // (self.GROUP_M * blocks_n) * self.GROUP_M
+            height = gl.minimum(blocks_m - first, self.GROUP_M)
+            within = index % (self.GROUP_M * blocks_n)
         off_m = (first + within % height) * self.BLOCK_M
         block_n = within // height
         of_group = gl.cdiv(self.K, self.BLOCK_N)
@@ -77,6 +82,6 @@ class Schedule:
         p = line % self.P
         plane = line // self.P
         z = plane % self.Z
-        return Tile(off_m, block_n % of_group * self.BLOCK_N, block_n // of_group, plane // self.Z,
+        return Tile(off_m, block_n % of_group * self.BLOCK_N, block_n // of_group, block_n, plane // self.Z,
                     z * self.stride_d - self.before_d, p * self.stride_h - self.before_h,
                     q * self.stride_w - self.before_w)
