@@ -446,17 +446,17 @@ def test_several_loads(kernel, count, rank, swizzle):
 
 @pytest.mark.parametrize("rank", [3, 4, 5])
 def test_round_f32_to_tf32(rank):
-    """Values round to the nearest with 10 bits of mantissa; those that have no more bits pass."""
+    """Values round to the nearest with 10 bits of mantissa, ties to even; those that have no more bits pass."""
     load = Load({3: (1, 64, 32), 4: (1, 8, 8, 32), 5: (1, 4, 4, 4, 32)}[rank], (64, 32), dtype=torch.float32,
                 swizzle=128, options={"round_f32_to_tf32": True})
     device = active_device()
     x = torch.randn(load.shape, generator=torch.Generator().manual_seed(rank)) * 1000
     bits = x.view(torch.int32)
-    bits[bits & 0x1FFF == 0x1000] += 1  # no ties, about which nothing is said
     bits[..., :8] &= ~0x1FFF
+    bits[..., 8:16] = bits[..., 8:16] & ~0x1FFF | 0x1000  # ties
     out = torch.full(load.block, 55, dtype=torch.float32, device=device)
     load_kernel[(1, )](load.descriptor(x.to(device)), out, load.place().to(device), rank, num_warps=4)
-    nearest = (x.view(torch.int32) + 0x1000 & ~0x1FFF).view(torch.float32).reshape(out.shape)
+    nearest = (bits + 0xFFF + (bits >> 13 & 1) & ~0x1FFF).view(torch.float32).reshape(out.shape)
     assert torch.equal(out.cpu(), nearest)
     assert torch.equal(out.cpu()[:, :8], x.reshape(out.shape)[:, :8])
     assert not torch.equal(out.cpu(), x.reshape(out.shape))

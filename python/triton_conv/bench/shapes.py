@@ -11,17 +11,15 @@ import json
 import pathlib
 
 import torch
-from triton_conv import bench, heuristics, launch
+from triton_conv import bench, heuristics, launch, tuning
 from triton_conv import memory as mem
 from triton_conv.timing import environment, side_by_side
 
 HERE = pathlib.Path(__file__).parent
-SHAPES = [*heuristics.SHAPES, heuristics.IN_TURNS, heuristics.WIDE]
 
 
-def name_of(tile):
-    return (f"{tile.block_m}x{tile.block_n}{' in turns' if tile.in_turns else ''}"
-            f"{' resident' if tile.resident else ''}")
+def multiprocessors():
+    return torch.cuda.get_device_properties(0).multi_processor_count
 
 
 def candidates(layer, dtype=torch.bfloat16):
@@ -36,12 +34,10 @@ def candidates(layer, dtype=torch.bfloat16):
     w = torch.randn((problem.out_channels, *problem.taps, problem.group_channels), device="cuda").to(dtype)
     y = torch.empty((problem.batch, *problem.out, problem.out_channels), dtype=dtype, device="cuda")
     strides = mem.element_strides(x)
-    for shape in SHAPES:
-        tile = heuristics.make_tile(shape, heuristics.block_of_channels(problem, size), size)
-        for tile in {tile, heuristics.make_resident(tile, problem, size)}:
-            prepared = launch.FpropLaunch(problem, x, strides, w, problem.group_channels, y,
-                                          launch.Epilogue(None, None, "none"), tile)
-            found[name_of(tile)] = lambda prepared=prepared: prepared(x, w, y, None, None)
+    for tile in tuning.candidates(problem, size, True, multiprocessors()):
+        prepared = launch.FpropLaunch(problem, x, strides, w, problem.group_channels, y,
+                                      launch.Epilogue(None, None, "none"), tile)
+        found[heuristics.name_of(tile)] = lambda prepared=prepared: prepared(x, w, y, None, None)
     return problem, found
 
 
@@ -57,8 +53,8 @@ def main():
         if len(functions) == 1:
             continue
         times = side_by_side(functions, rounds=9)
-        tile = heuristics.choose(problem, 2, torch.cuda.get_device_properties(0).multi_processor_count)
-        chosen = name_of(tile)
+        tile = heuristics.choose(problem, 2, multiprocessors())
+        chosen = heuristics.name_of(tile)
         rows.append({"name": layer["name"], "problem": dataclasses.asdict(problem), "chosen": chosen, "ms": times})
         ratios = (f"{name} {times[bench.CUDNN] / ms:.3f}" for name, ms in times.items() if name != bench.CUDNN)
         print(f"{layer['name']:28} of cuDNN: {', '.join(ratios)}; chosen {chosen}", flush=True)

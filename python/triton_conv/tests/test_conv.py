@@ -129,7 +129,8 @@ KINDS = {
     "a stride of the filter's size": ((2, 24, (8, 8), 32, (2, 2)), {"stride": 2}),
     "groups on tensor cores": ((2, 96, (9, 9), 144, (3, 3)), {"groups": 3, "before": 1}),
     "groups of a block and a half": ((1, 192, (6, 6), 48, (3, 3)), {"groups": 2, "before": 1}),
-    "narrow groups": ((2, 32, (9, 9), 48, (3, 3)), {"groups": 8, "before": 1}),
+    "narrow groups": ((2, 36, (9, 9), 48, (3, 3)), {"groups": 12, "before": 1}),
+    "narrow groups in bundles": ((2, 128, (9, 9), 256, (3, 3)), {"groups": 32, "before": 1}),
     "depthwise": ((2, 40, (9, 10), 40, (3, 3)), {"groups": 40, "before": 1, "stride": 2}),
     "depthwise with a multiplier": ((1, 7, (30, ), 21, (5, )), {"groups": 7, "before": 2}),
     "depthwise in 3-D": ((1, 12, (4, 5, 6), 12, (3, 3, 3)), {"groups": 12, "before": 1}),
@@ -167,8 +168,8 @@ def test_epilogues_over_several_tiles(activation, with_bias, with_residual):
 
 
 @pytest.mark.parametrize("kind", [
-    "several tiles and steps", "a stem", "odd channels", "narrow groups", "groups on tensor cores", "patches",
-    "depthwise"
+    "several tiles and steps", "a stem", "odd channels", "narrow groups", "narrow groups in bundles",
+    "groups on tensor cores", "patches", "depthwise"
 ])
 def test_infinities_and_nans_spread_as_in_float64(kind):
     (N, C, extents, K, taps), options = KINDS[kind]
@@ -253,18 +254,18 @@ def is_hopper():
     return target is not None and target.arch == 90
 
 
-SHAPES = {"in turns": heuristics.IN_TURNS, "wide": heuristics.WIDE}
+SHAPES = {heuristics.name_of(heuristics.make_tile(shape, 64, 2)): shape for shape in heuristics.SHAPES}
 
 
 @pytest.mark.parametrize("shape", SHAPES)
 @pytest.mark.parametrize("dtype", DTYPES)
-def test_shapes_that_are_not_chosen(shape, dtype, monkeypatch):
+def test_each_shape(shape, dtype, monkeypatch):
     """One tile, so that one of two writers has none; a few; more than programs, with the residual's refills."""
-    if shape == "in turns" and not is_hopper():
+    if SHAPES[shape].in_turns and not is_hopper():
         pytest.skip("a schedule for Hopper")
     monkeypatch.setattr(
-        launch.heuristics, "choose",
-        lambda problem, size, _: heuristics.make_tile(SHAPES[shape], heuristics.block_of_channels(problem, size), size))
+        launch.heuristics, "choose", lambda problem, size, *_: heuristics.make_tile(
+            SHAPES[shape], heuristics.block_of_channels(problem, size), size))
     for N, C, extents, K in [(1, 64, (9, 9), 8), (2, 160, (20, 20), 280), (3, 40, (31, 33), 136)]:
         x, w = tensors(2, N, C, extents, K, (3, 3), dtype)
         generator = torch.Generator().manual_seed(1)

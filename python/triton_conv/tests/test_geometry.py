@@ -104,10 +104,15 @@ def test_tiles_fit_and_do_not_mix_groups():
         problem = ConvProblem(rng.randint(1, 8), channels * groups, 8 * groups * rng.randint(1, 80), (rng.randint(1, 99), ),
                               (3, ), (1, ), (1, ), (1, ), (1, ), groups)  # yapf: disable
         tile = heuristics.choose(problem, size, 132)
-        stage = tile.block_k * size * (tile.block_m + tile.block_n)
-        slab = tile.block_m * tile.width * size
-        assert tile.stages >= 3 and tile.stages * stage + tile.slabs * slab + 1024 <= 227 * 1024
-        assert tile.block_k * size in (32, 64, 128) and slab == 16 * 1024 and tile.block_n % tile.width == 0
+        pixels, weights = (tile.block_k * size * rows for rows in (tile.block_m, tile.block_n))
+        slabs = tile.block_m * tile.width * size * tile.slabs * (2 if tile.in_turns else 1)
+        blocks = tile.resident or tile.stages
+        assert tile.stages >= 3 and tile.stages * pixels + blocks * weights + slabs + 1024 <= 227 * 1024
+        assert tile.block_k * size in (32, 64, 128) and slabs >= 16 * 1024 and tile.block_n % tile.width == 0
+        assert tile.drawn or not tile.resident
+        columns = heuristics.num_columns(problem, tile)
+        assert not tile.resident or (heuristics.grid(problem, tile, 132) % columns == 0 and columns <= 64)
+        assert 1 <= heuristics.grid(problem, tile, 132) <= min(132, heuristics.num_tiles(problem, tile))
         assert groups == 1 or channels % tile.block_k == 0
         assert tile.block_k * size == 128 or math.ceil(
             channels / tile.block_k) * tile.block_k * size <= 128 or groups > 1

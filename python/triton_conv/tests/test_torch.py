@@ -14,6 +14,11 @@ from test_conv import ERRORS, relative_error, tensors
 from triton_conv import functional, launch, tuning
 
 
+def forget_plans():
+    functional._plans.clear()
+    functional._quick_plans.clear()
+
+
 def arguments(rank=2, residual=False):
     extents = (9, 8, 7)[:rank]
     x, w = tensors(rank, 2, 16, extents, 24, (3, ) * rank, torch.bfloat16)
@@ -149,11 +154,11 @@ def test_plans_keep_no_tensors():
 @pytest.mark.parametrize("limit", [3])
 def test_the_number_of_plans_is_bounded(limit, monkeypatch):
     monkeypatch.setattr(functional, "MOST_PLANS", limit)
-    functional._plans.clear()
+    forget_plans()
     x, w, *_ = arguments()
     for size in range(3, 9):
         triton_conv.conv2d(x[:, :, :size], w)
-        assert len(functional._plans) <= limit
+        assert len(functional._plans) <= limit and len(functional._quick_plans) <= limit
 
 
 def test_the_host_time_of_a_call(monkeypatch):
@@ -169,7 +174,7 @@ def test_the_host_time_of_a_call(monkeypatch):
             return lambda *arguments, **options: Compiled()
 
     monkeypatch.setattr(launch, "fprop_kernel", Kernel())
-    functional._plans.clear()
+    forget_plans()
     x, w, bias, *_ = arguments()
 
     def seconds(function, calls=300):
@@ -181,7 +186,7 @@ def test_the_host_time_of_a_call(monkeypatch):
     with torch.inference_mode():
         best = min(seconds(lambda: triton_conv.conv2d(x, w, bias, padding=1)) for _ in range(5))
         relu = min(seconds(lambda: torch.relu(x)) for _ in range(5))
-    functional._plans.clear()
+    forget_plans()
     print(f"{best * 1e6:.1f} us a call; torch.relu {relu * 1e6:.1f} us")
     assert best < 20 * relu
 
@@ -212,10 +217,10 @@ def test_autotune(monkeypatch, tmp_path, capsys):
         lambda problem, y, tile, make=launch.descriptors.output_descriptor: used.append(tile) or make(problem, y, tile))
     expected = torch.nn.functional.conv2d(x.cpu().double(), w.cpu().double(), bias.cpu().double(), padding=1)
     for turn in range(2):
-        functional._plans.clear()
+        forget_plans()
         assert relative_error(triton_conv.conv2d(x, w, bias, padding=1, autotune=True), expected) < ERRORS[x.dtype]
         assert (used[-1].block_m, used[-1].block_n) == (256, 64) and len(timed) == 1
-    functional._plans.clear()
+    forget_plans()
     assert len(timed[0]) >= 4 and list(tuning.read(path).values()) == [dataclasses.asdict(used[-1])]
     progress = capsys.readouterr().err
     assert "timing" in progress and "256x64: 1.0000 ms" in progress

@@ -1,8 +1,7 @@
 """conv1d, conv2d and conv3d: PyTorch's meaning of every argument, and an epilogue fused into the kernel."""
 
-import functools
-
 import torch
+from torch import _C
 
 from . import launch
 from .geometry import ConvProblem
@@ -73,8 +72,11 @@ def check_epilogue(problem, bias, residual):
         raise ValueError(f"residual has shape {tuple(residual.shape)}; expected that of the output, {shape}")
 
 
-_plans: dict = {}
+_plans: dict = {}  # by what the operator gets
+_quick_plans: dict = {}  # by what a caller wrote
 MOST_PLANS = 4096
+_NUM_DEVICES = torch.cuda.device_count()
+_PLAIN_TYPES = (torch.Tensor, torch.nn.Parameter)
 
 
 def _likeness(tensor):
@@ -83,10 +85,7 @@ def _likeness(tensor):
                                         tensor.data_ptr() % 16)
 
 
-def _conv(input, weight, bias, residual, stride, before, after, dilation, groups, activation, autotune):
-    if input.is_cuda and input.device.index != torch.cuda.current_device():
-        with torch.cuda.device(input.device):
-            return _conv(input, weight, bias, residual, stride, before, after, dilation, groups, activation, autotune)
+def _plan_of(input, weight, bias, residual, stride, before, after, dilation, groups, activation, autotune):
     key = (launch.active_driver(), _likeness(input), _likeness(weight), _likeness(bias), _likeness(residual), tuple(stride),
            tuple(before), tuple(after), tuple(dilation), groups, activation, autotune,
            input.dtype == torch.float32 and torch.backends.cudnn.allow_tf32)  # yapf: disable
@@ -98,7 +97,14 @@ def _conv(input, weight, bias, residual, stride, before, after, dilation, groups
         if len(_plans) >= MOST_PLANS:
             _plans.clear()
         plan = _plans[key] = launch.plan(problem, input, weight, bias, residual, activation, autotune)
-    return plan(input, weight, bias, residual)
+    return plan
+
+
+def _conv(input, weight, bias, residual, *rest):
+    if input.is_cuda and input.device.index != torch.cuda.current_device():
+        with torch.cuda.device(input.device):
+            return _conv(input, weight, bias, residual, *rest)
+    return _plan_of(input, weight, bias, residual, *rest)(input, weight, bias, residual)
 
 
 for _key in ("CUDA", "CPU"):
@@ -137,7 +143,7 @@ _autocast("cpu", "AutocastCPU")
 
 
 def per_dimension(name, value, rank, least):
-    values = (value, ) * rank if isinstance(value, int) else tuple(value)
+    values = (value, ) * rank if isinstance(value, (int, float)) else tuple(value)
     if len(values) == 1:
         values *= rank
     if len(values) != rank or not all(isinstance(v, int) and v >= least for v in values):
@@ -175,24 +181,52 @@ def geometry_of(rank, taps, stride, padding, dilation):
     return stride, *padding_of(padding, taps, stride, dilation), dilation
 
 
-_known_geometry = functools.lru_cache(4096)(geometry_of)
+def _is_plain(*tensors):
+    """Whether only values are asked for: no gradient, trace, transform, autocast or mode that would have to see the operator."""
+    if (torch.compiler.is_compiling() or _C._len_torch_dispatch_stack() or _C._len_torch_function_stack()
+            or _C._is_any_autocast_enabled() or _C._get_tracing_state() is not None
+            or _C._functorch.peek_interpreter_stack() is not None):
+        return False
+    grad = torch.is_grad_enabled()
+    for tensor in tensors:
+        if tensor is not None and (type(tensor) not in _PLAIN_TYPES or (grad and tensor.requires_grad)):
+            return False
+    device = tensors[0].device
+    if device.type == "cuda":
+        return _NUM_DEVICES == 1 or device.index == torch.cuda.current_device()
+    return device.type == "cpu"
 
 
 def convolve(rank, input, weight, bias, stride, padding, dilation, groups, activation, residual, autotune):
+    """Calls that need nothing of PyTorch's dispatcher go past it, and those like an earlier one to its plan at once."""
     if input.ndim not in (rank + 1, rank + 2):
         raise ValueError(f"input has shape {tuple(input.shape)}; expected {rank + 2} dimensions (N, C, "
                          f"{', '.join('DHW'[-rank:])}), or one less without a batch")
-    unbatched = input.ndim == rank + 1
-    if unbatched:
-        input = input.unsqueeze(0)
+    if input.ndim == rank + 1:
         residual = None if residual is None else residual.unsqueeze(0)
-    arguments = rank, weight.shape[2:], stride, padding, dilation
+        return convolve(rank, input.unsqueeze(0), weight, bias, stride, padding, dilation, groups, activation, residual,
+                        autotune).squeeze(0)
+    if not _is_plain(input, weight, bias, residual):
+        geometry = geometry_of(rank, weight.shape[2:], stride, padding, dilation)
+        return torch.ops.triton_conv.conv(input, weight, bias, residual, *geometry, groups, activation or "none",
+                                          autotune)
+    key = (rank, launch.active_driver(), _likeness(input), _likeness(weight), _likeness(bias), _likeness(residual),
+           stride, padding, dilation, groups, activation, autotune,
+           input.dtype == torch.float32 and torch.backends.cudnn.allow_tf32)  # yapf: disable
     try:
-        geometry = geometry_of(*arguments) if torch.compiler.is_compiling() else _known_geometry(*arguments)
-    except TypeError:  # lists are not hashed
-        geometry = geometry_of(*arguments)
-    y = torch.ops.triton_conv.conv(input, weight, bias, residual, *geometry, groups, activation or "none", autotune)
-    return y.squeeze(0) if unbatched else y
+        plan = _quick_plans.get(key)
+        hashed = True
+    except TypeError:  # lists are not
+        plan, hashed = None, False
+    if plan is None:
+        stride, before, after, dilation = geometry_of(rank, weight.shape[2:], stride, padding, dilation)
+        plan = _plan_of(input, weight, bias, residual, stride, before, after, dilation, groups, activation or "none",
+                        autotune)
+        if len(_quick_plans) >= MOST_PLANS:
+            _quick_plans.clear()
+        if hashed:
+            _quick_plans[key] = plan
+    return plan(input, weight, bias, residual)
 
 
 def conv1d(input, weight, bias=None, stride=1, padding=0, dilation=1, groups=1, *, activation=None, residual=None,
@@ -214,7 +248,8 @@ def conv2d(input, weight, bias=None, stride=1, padding=0, dilation=1, groups=1, 
         padding: An int or one a dimension, "same", "valid", or a pair (before, after) a dimension, as
             ``((2, 0), (1, 1))``; no padded copy is made.
         dilation: An int or one a dimension.
-        groups: Groups with a multiple of 16 channels (8 in float32) run on the tensor cores, others on the CUDA cores.
+        groups: Groups with a multiple of 16 channels (8 in float32), or that fill bundles of so many, run on the tensor
+            cores, others on the CUDA cores.
         activation: None, "relu", "silu" or "gelu" (the exact one).
         residual: A tensor of the output's shape and dtype.
         autotune: Time all tile shapes at the first call for a problem, and keep the fastest on disk. Otherwise a rule

@@ -21,26 +21,38 @@ class Tile:
     stages: int
     slabs: int
     in_turns: bool = False  # Hopper: two partitions take tiles in turns, each with ``slabs`` buffers of its own
-    group_m: int = 4  # 0: a column of tiles after another
-    resident: int = 0  # as many weight blocks as stay in shared memory; 0: they go through the stages
+    group_m: int = 4
+    drawn: bool = False  # tiles go to whoever is free, not to all programs by turns
+    resident: int = 0  # how many blocks of weights stay in shared memory; 0: they go through the stages
 
 
 @dataclasses.dataclass(frozen=True)
 class Shape:
-    """A tile shape with its costs, fitted to an H200 in units of a step of the smallest at 64 channels."""
+    """A tile shape with its costs on an H200, in units of a step of tiles in turns at 128 bytes of channels.
+
+    Fitted to bench/results/shapes-h200.json. A tile of which only part has output channels costs ``partial`` times as much.
+    """
     block_m: int
     block_n: int
     slabs: int
     step_cost: float
     end_cost: float
+    partial: float
     in_turns: bool = False
 
 
-SHAPES = [Shape(128, 128, 2, 1.0, 3.3), Shape(256, 128, 2, 1.95, 8.5), Shape(256, 64, 1, 1.4, 4.0)]
+SQUARE = Shape(128, 128, 2, 1.01, 2.0, 2.0)
+TALL = Shape(256, 128, 2, 1.91, 3.8, 1.0)
+WIDE = Shape(128, 256, 2, 1.90, 3.8, 1.0)
+NARROW = Shape(256, 64, 1, 1.16, 6.5, 1.0)
+IN_TURNS = Shape(128, 128, 1, 1.0, 1.1, 2.0, in_turns=True)
+SHAPES = [SQUARE, TALL, WIDE, NARROW, IN_TURNS]
 
-# Built and tested, not measured, so not chosen yet; bench/shapes.py measures them.
-IN_TURNS = Shape(128, 128, 1, 1.0, 0.0, in_turns=True)
-WIDE = Shape(128, 256, 2, 1.95, 8.5)
+
+def name_of(tile):
+    """As results and progress name it."""
+    kinds = [" in turns" * tile.in_turns, " resident" * bool(tile.resident), " drawn" * tile.drawn]
+    return f"{tile.block_m}x{tile.block_n}{''.join(kinds)}"
 
 
 def block_of_channels(problem, size):
@@ -52,52 +64,82 @@ def block_of_channels(problem, size):
     return block
 
 
+def num_columns(problem, shape):
+    """Blocks of output channels, over all groups."""
+    return ceil_div(problem.group_out_channels, shape.block_n) * problem.groups
+
+
 def num_tiles(problem, shape):
-    return ceil_div(problem.rows, shape.block_m) * ceil_div(problem.group_out_channels, shape.block_n) * problem.groups
-
-
-def make_tile(shape, block_k, size):
-    """As many stages as shared memory holds beside the slabs."""
-    stage = size * block_k * (shape.block_m + shape.block_n)
-    width, slabs, writers = SLAB_BYTES // (size * shape.block_m), shape.slabs, 1
-    if shape.in_turns:  # half as many threads write a slab, and more columns than these would not fit their registers
-        width, slabs, writers = TURN_COLUMNS, width // TURN_COLUMNS, 2
-    stages = (SHARED_BYTES - writers * slabs * size * shape.block_m * width - BARRIER_BYTES) // stage
-    return Tile(shape.block_m, shape.block_n, block_k, width, min(stages, 12), slabs, shape.in_turns)
+    return ceil_div(problem.rows, shape.block_m) * num_columns(problem, shape)
 
 
 def num_steps(problem, block_k):
     return problem.reduction // problem.group_channels * ceil_div(problem.group_channels, block_k)
 
 
-RESIDENT_BLOCKS = (9, 27)  # filters of 3x3 and 3x3x3: few sizes, so that few kernels are compiled
+def make_tile(shape, block_k, size, resident=0):
+    """As many stages as shared memory holds beside the slabs and the weights that stay."""
+    pixels, weights = size * block_k * shape.block_m, size * block_k * shape.block_n
+    width = SLAB_BYTES // (size * shape.block_m)
+    slabs, writers = shape.slabs, 1
+    if shape.in_turns:  # half as many threads write a slab, and more columns than these would not fit their registers
+        narrow = min(width, TURN_COLUMNS)
+        width, slabs, writers = narrow, width // narrow, 2
+    width = min(width, shape.block_n)
+    left = SHARED_BYTES - BARRIER_BYTES - writers * slabs * size * shape.block_m * width - resident * weights
+    stages = left // (pixels if resident else pixels + weights)
+    return Tile(shape.block_m, shape.block_n, block_k, width, min(stages, 12), slabs, shape.in_turns, drawn=resident
+                > 0, resident=resident)
 
 
-def make_resident(tile, problem, size):
-    """The tile with the weights in shared memory throughout, where a group has one block of output channels and few steps."""
-    steps = num_steps(problem, tile.block_k)
-    if tile.in_turns or problem.group_out_channels > tile.block_n:
-        return tile
+RESIDENT_BLOCKS = (2, 9, 27)  # filters of 1x1, 3x3 and 3x3x3: few sizes, so that few kernels are compiled
+MOST_COLUMNS = 64
+SHORT = 2  # steps
+
+
+def make_resident(shape, problem, block_k, size, multiprocessors):
+    """The tile with weights that stay in shared memory, or None where they are too many or columns too few or many."""
+    steps = num_steps(problem, block_k)
+    if num_columns(problem, shape) > min(MOST_COLUMNS, multiprocessors):
+        return None
     for blocks in RESIDENT_BLOCKS:
-        left = (SHARED_BYTES - BARRIER_BYTES - tile.slabs * size * tile.block_m * tile.width -
-                blocks * size * tile.block_n * tile.block_k)
-        stages = left // (size * tile.block_m * tile.block_k)
-        if steps <= blocks and stages >= 3:
-            return dataclasses.replace(tile, stages=min(stages, 12), resident=blocks, group_m=0)
-    return tile
+        if steps <= blocks:
+            tile = make_tile(shape, block_k, size, blocks)
+            return tile if tile.stages >= 3 else None
+    return None
 
 
-def choose(problem, size, multiprocessors):
-    """The tile whose busiest program is done first: the tiles that it gets, times what one costs."""
+def grid(problem, tile, multiprocessors):
+    """Persistent programs; with resident weights equally many for each column of tiles."""
+    if not tile.resident:
+        return min(num_tiles(problem, tile), multiprocessors)
+    columns = num_columns(problem, tile)
+    return min(ceil_div(problem.rows, tile.block_m), multiprocessors // columns) * columns
+
+
+def choose(problem, size, multiprocessors, in_turns=True):
+    """The tile whose busiest program is done first: the tiles that it gets, times what one costs.
+
+    Weights stay in shared memory where they make up much of what a step loads, and with them, or where steps are few and
+    memory is the limit, programs draw their tiles.
+    """
     block_k = block_of_channels(problem, size)
     steps = num_steps(problem, block_k)
     share = block_k * size / WIDEST_SWIZZLE
 
     def cost(shape):
+        whole, rest = divmod(problem.group_out_channels, shape.block_n)
+        columns = num_columns(problem, shape)
+        weight = (whole + shape.partial * (rest > 0)) * problem.groups / columns
         turns = ceil_div(num_tiles(problem, shape), multiprocessors)
-        return turns * (steps * max(share, 0.5) * shape.step_cost + shape.end_cost)
+        return turns * weight * (steps * max(share, 0.5) * shape.step_cost + shape.end_cost)
 
-    return make_resident(make_tile(min(SHAPES, key=cost), block_k, size), problem, size)
+    shape = min((shape for shape in SHAPES if in_turns or not shape.in_turns), key=cost)
+    if shape is NARROW or steps <= SHORT:
+        tile = make_resident(shape, problem, block_k, size, multiprocessors)
+        if tile:
+            return tile
+    return dataclasses.replace(make_tile(shape, block_k, size), drawn=steps <= SHORT)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -115,26 +157,15 @@ def power_of_two(n):
     return 1 << (n - 1).bit_length()
 
 
-@dataclasses.dataclass(frozen=True)
-class GroupedTile:
-    """The shape of a launch on narrow groups: rows, bundles of groups, and the output channels of a bundle."""
-    block_m: int
-    bundles: int
-    block_n: int
-
-
-BUNDLE = 16  # channels
-
-
-def choose_grouped(problem, size):
-    """64 output channels a program; None where groups do not fill bundles, or elements are not of 16 bits."""
-    channels, out_channels = problem.group_channels, problem.group_out_channels
-    block_n = BUNDLE // channels * out_channels if channels < BUNDLE else 0
-    if size != 2 or channels not in (1, 2, 4, 8) or block_n not in (8, 16, 32, 64):
-        return None
-    if problem.channels % 4 or problem.out_channels % 8:
-        return None
-    return GroupedTile(64, min(64 // block_n, 4, power_of_two(ceil_div(problem.channels, BUNDLE))), block_n)
+def choose_bundle(problem, size):
+    """How many channels of narrow groups the tensor cores take together, by a block-diagonal matrix; None where groups do not
+    fill bundles. 16 channels, 8 of 4 bytes, are the least."""
+    for bundle in (64, 32, 16, 8):
+        out_channels = bundle // problem.group_channels * problem.group_out_channels
+        if (bundle * size >= 32 and bundle % problem.group_channels == 0 and problem.channels % bundle == 0
+                and out_channels * size % 16 == 0):
+            return bundle
+    return None
 
 
 def choose_direct(problem):

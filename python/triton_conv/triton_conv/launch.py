@@ -6,13 +6,13 @@ import math
 
 import torch
 import triton
+from triton.backends.nvidia.driver import CudaLauncher, wrap_handle_tensordesc
 
 from . import descriptors, heuristics, tuning
 from . import memory as mem
 from .geometry import ConvProblem, ceil_div, fold_width, folded_row, round_up, split_batch
 from .kernels.direct import direct_kernel
 from .kernels.fprop import fprop_kernel
-from .kernels.grouped import grouped_kernel
 
 
 def active_driver():
@@ -69,37 +69,58 @@ def based_on(descriptor, tensor):
 
 
 _counters: dict = {}
-CAPTURED_LAUNCHES = 2**16
+CAPTURED_COUNTERS = 2**18
+MOST_EXPANDED = 256
 
 
-def counter(device):
-    """A 0 that a launch counts tiles with, and leaves at 0: one for each stream, and for each launch that a CUDA graph captures,
-    since graphs may run beside each other."""
-    if device.type != "cuda":
-        return torch.zeros(1, dtype=torch.int32)
-    if torch.cuda.is_current_stream_capturing():
-        pool = _counters.get(device)
-        if not pool:
-            raise RuntimeError("the first convolution on a device is captured in a CUDA graph, or more than "
-                               f"{CAPTURED_LAUNCHES} are; run the model once before it is captured")
-        return pool.pop()
-    key = device, torch.cuda.current_stream(device).cuda_stream
-    found = _counters.get(key)
+class Counters:
+    """Zeros that launches count tiles with and leave at 0: the same for all launches of a stream, others for each launch that
+    a CUDA graph captures, since graphs may run beside each other."""
+
+    def __init__(self, device):
+        self.device = device
+        self.of_streams: dict = {}
+        self.captured, self.used = None, 0
+        self.unused = torch.zeros(4, dtype=torch.int32, device=device)
+
+    def take(self, count, stream):
+        if self.device.type == "cuda" and torch.cuda.is_current_stream_capturing():
+            start = self.used
+            self.used += round_up(count, 4)  # 16 bytes, as Triton assumes of pointers that it has seen
+            if self.captured is None or self.used > CAPTURED_COUNTERS:
+                return torch.zeros(count, dtype=torch.int32, device=self.device)  # the graph sets them itself
+            return self.captured[start:start + count]
+        found = self.of_streams.get(stream)
+        if found is None:
+            if self.captured is None:
+                self.captured = torch.zeros(CAPTURED_COUNTERS, dtype=torch.int32, device=self.device)
+            found = self.of_streams[stream] = torch.zeros(heuristics.MOST_COLUMNS + 2, dtype=torch.int32,
+                                                          device=self.device)
+        return found
+
+
+def counters(device):
+    found = _counters.get(device)
     if found is None:
-        if device not in _counters:  # 16 bytes apart, as Triton assumes of pointers that it has seen
-            _counters[device] = list(torch.zeros((CAPTURED_LAUNCHES, 4), dtype=torch.int32, device=device).unbind())
-        found = _counters[key] = torch.zeros(4, dtype=torch.int32, device=device)
+        found = _counters[device] = Counters(device)
     return found
+
+
+def has_calls(hook):
+    """Whether someone, such as a profiler, is to be told of launches."""
+    return bool(getattr(hook, "calls", hook))
 
 
 class FpropLaunch:
     """A launch of ``fprop_kernel``, prepared for a problem.
 
     It can be called with all tensors that have the shapes, strides, dtypes, device and 16-byte alignment of those that it was made
-    with. The first call goes through Triton's JIT; those after it go past its inspection of the arguments.
+    with. The first call goes through Triton's JIT, and those after it past its inspection of the arguments; where all
+    tensors are where they were in an earlier call, as they are when memory is used again, descriptors are not encoded
+    again either.
     """
 
-    def __init__(self, problem, x, strides, w, pitch, y, epilogue, tile=None, autotune=False):
+    def __init__(self, problem, x, strides, w, pitch, y, epilogue, tile=None, autotune=False, state=None):
         count = multiprocessors(triton.runtime.driver.active, x.device.index or 0)
         hopper = active_target().arch // 10 == 9
         if autotune:
@@ -108,8 +129,10 @@ class FpropLaunch:
                 launch = FpropLaunch(problem, x, strides, w, pitch, y, epilogue, tile)
                 return lambda: launch(x, w, y, epilogue.bias, epilogue.residual)
 
-            tile = tuning.best_tile(problem, x.dtype, x.device, hopper, epilogue.options(), launch_with)
-        tile = tile or heuristics.choose(problem, x.element_size(), count)
+            tile = tuning.best_tile(problem, x.dtype, x.device, hopper, count, epilogue.options(), launch_with)
+        # In turns, the epilogue's widest form would not fit the registers.
+        in_turns = hopper and not (epilogue.residual is not None and epilogue.activation == "gelu")
+        tile = tile or heuristics.choose(problem, x.element_size(), count, in_turns)
         self.x_desc = descriptors.input_descriptor(problem, x, strides, tile)
         self.w_desc = descriptors.weight_descriptor(problem, w, pitch, tile)
         self.y_desc = descriptors.output_descriptor(problem, y, tile)
@@ -118,60 +141,89 @@ class FpropLaunch:
         self.sizes = (problem.rows, problem.group_out_channels, problem.group_channels, problem.groups,
                       *geometry_arguments(problem))
         constants = dict(RANK=problem.rank, GROUP_M=tile.group_m, HOPPER=hopper, IN_TURNS=tile.in_turns,
-                         STAGES=tile.stages, RESIDENT=tile.resident, SLABS=tile.slabs, **epilogue.options())
+                         STAGES=tile.stages, RESIDENT=tile.resident, DRAWN=tile.drawn, SLABS=tile.slabs,
+                         **epilogue.options(), FLAGGED=state is not None)
         self.constants = tuple(constants.values())
-        self.grid = min(heuristics.num_tiles(problem, tile), count), 1, 1
+        self.grid = heuristics.grid(problem, tile, count), 1, 1
+        self.counters, self.state = counters(y.device), state
+        self.drawn, self.columns = tile.drawn, heuristics.num_columns(problem, tile) if tile.resident else 1
         self.num_warps = 8 if hopper and not tile.in_turns else 4
-        self.compiled = None
+        self.compiled = self.expand = None
+        self.expanded: dict = {}
+        self.current_stream = triton.runtime.driver.active.get_current_stream
+        self.device_index = triton.runtime.driver.active.get_current_device()
 
     def __call__(self, x, w, y, bias, residual):
-        x_desc, w_desc, y_desc = based_on(self.x_desc, x), based_on(self.w_desc, w), based_on(self.y_desc, y)
-        residual_desc = y_desc if residual is None else based_on(self.y_desc, residual)
-        arguments = (x_desc, w_desc, y_desc, residual_desc, w if bias is None else bias, counter(y.device), *self.sizes,
-                     *self.constants)
-        if self.compiled is None:
-            self.compiled = fprop_kernel[self.grid](*arguments, num_warps=self.num_warps, launch_pdl=True)
+        stream = self.current_stream(self.device_index)
+        if self.state is not None:
+            counter = self.state
+        else:
+            counter = self.counters.take(self.columns, stream) if self.drawn else self.counters.unused
+        hooks = triton.knobs.runtime
+        if self.expand is not None and not (has_calls(hooks.launch_enter_hook) or has_calls(hooks.launch_exit_hook)):
+            key = (x.data_ptr(), w.data_ptr(), y.data_ptr(), None if bias is None else bias.data_ptr(),
+                   None if residual is None else residual.data_ptr(), counter.data_ptr())
+            arguments = self.expanded.get(key)
+            if arguments is None:
+                if len(self.expanded) >= MOST_EXPANDED:
+                    self.expanded.clear()
+                descriptors = self.arguments(x, w, y, bias, residual, counter)[:4]
+                pointers = w.data_ptr() if bias is None else bias.data_ptr(), counter.data_ptr()
+                arguments = self.expanded[key] = self.expand((*descriptors, *pointers, *self.sizes, *self.constants))
+            self.launch(*self.grid, stream, *self.launch_options, arguments)
             return
-        kernel, driver, hooks = self.compiled, triton.runtime.driver.active, triton.knobs.runtime
-        stream = driver.get_current_stream(driver.get_current_device())
+        arguments = self.arguments(x, w, y, bias, residual, counter)
+        if self.compiled is None:
+            kernel = fprop_kernel[self.grid](*arguments, num_warps=self.num_warps, launch_pdl=True)
+            self.compiled = kernel
+            self.prepare(kernel)
+            return
+        kernel = self.compiled
         kernel.run(*self.grid, stream, kernel.function, kernel.packed_metadata,
                    kernel.launch_metadata(self.grid, stream, *arguments), hooks.launch_enter_hook,
                    hooks.launch_exit_hook, *arguments)
 
+    def arguments(self, x, w, y, bias, residual, counter):
+        x_desc, w_desc, y_desc = based_on(self.x_desc, x), based_on(self.w_desc, w), based_on(self.y_desc, y)
+        residual_desc = y_desc if residual is None else based_on(self.y_desc, residual)
+        return (x_desc, w_desc, y_desc, residual_desc, w if bias is None else bias, counter, *self.sizes,
+                *self.constants)
 
-def launch_fprop(problem, x, strides, w, pitch, y, epilogue, tile=None, autotune=False):
-    """One launch on the tensor cores."""
-    FpropLaunch(problem, x, strides, w, pitch, y, epilogue, tile, autotune)(x, w, y, epilogue.bias, epilogue.residual)
+    def prepare(self, kernel):
+        """For calls with tensors seen before: expand arguments once, which encodes their descriptors, and keep what comes out."""
+        run = kernel.run
+        if type(run) is not CudaLauncher or run.global_scratch_size or run.profile_scratch_size:
+            return
+        self.expand = wrap_handle_tensordesc(lambda *arguments: arguments[-1], kernel.src.signature,
+                                             kernel.metadata.tensordesc_meta)
+        self.launch = triton.runtime.driver.active.utils.launch
+        self.launch_options = (kernel.function, run.launch_cooperative_grid, run.launch_pdl, kernel.packed_metadata,
+                               None, None, None, None, None, run.arg_annotations, run.kernel_signature)
 
 
-def launch_direct(problem, x, w, y, epilogue):
-    """One launch on the CUDA cores; sizes and strides of any kind."""
+def launch_fprop(problem, x, strides, w, pitch, y, epilogue, tile=None, autotune=False, state=None):
+    """One launch on the tensor cores. ``state``, if given, has counters and then a flag, set if a sum is not finite."""
+    launch = FpropLaunch(problem, x, strides, w, pitch, y, epilogue, tile, autotune, state)
+    launch(x, w, y, epilogue.bias, epilogue.residual)
+
+
+def launch_direct(problem, x, w, y, epilogue, flag=None):
+    """One launch on the CUDA cores; sizes and strides of any kind. With a flag, only if it is set."""
     tile = heuristics.choose_direct(problem)
     grid = (ceil_div(problem.rows, tile.block_m) * ceil_div(problem.groups, tile.block_g) *
             ceil_div(problem.group_out_channels, tile.block_n))
+    if flag is not None:
+        grid = min(grid, 4 * multiprocessors(triton.runtime.driver.active, x.device.index or 0))
     image, *spatial = x.stride()[:-1]
     residual, bias = epilogue.residual, epilogue.bias
-    direct_kernel[(grid, )](x, w, y, y if residual is None else residual, w if bias is None else bias, problem.rows,
-                            problem.groups, problem.group_out_channels, problem.group_channels,
-                            *in_three(problem.extents, 1), *geometry_arguments(problem), image, *in_three(spatial, 0),
-                            BLOCK_M=tile.block_m, BLOCK_G=tile.block_g, BLOCK_N=tile.block_n, BLOCK_K=tile.block_k,
-                            VECTOR=tile.vector, WHOLE_K=tile.block_k == problem.group_channels,
-                            WHOLE_N=tile.block_n == problem.group_out_channels, **epilogue.options(), num_warps=4,
-                            launch_pdl=True)
-
-
-def launch_grouped(problem, x, w, y, epilogue, tile):
-    """One launch on the tensor cores for groups narrower than a step of the im2col kernel's; x in units of 8 bytes."""
-    bundles = ceil_div(problem.channels, heuristics.BUNDLE)
-    grid = ceil_div(problem.rows, tile.block_m) * ceil_div(bundles, tile.bundles)
-    image, *spatial = (stride // 4 for stride in x.stride()[:-1])
-    residual, bias = epilogue.residual, epilogue.bias
-    grouped_kernel[(grid, )](x, mem.bundled_weight(w, problem.groups,
-                                                   heuristics.BUNDLE), y, y if residual is None else residual,
-                             x if bias is None else bias, problem.rows, bundles, problem.out_channels // 8,
-                             problem.channels // 4, *in_three(problem.extents, 1), *geometry_arguments(problem), image,
-                             *in_three(spatial, 0), BUNDLES=tile.bundles, BLOCK_M=tile.block_m, BLOCK_N=tile.block_n,
-                             WIDTH=problem.group_channels, STORED=8, **epilogue.options(), num_warps=4, launch_pdl=True)
+    direct_kernel[(grid, )](x, w, y, y if residual is None else residual, w if bias is None else bias,
+                            counters(x.device).unused if flag is None else flag, problem.rows, problem.groups,
+                            problem.group_out_channels, problem.group_channels, *in_three(problem.extents, 1),
+                            *geometry_arguments(problem), image, *in_three(spatial, 0), BLOCK_M=tile.block_m,
+                            BLOCK_G=tile.block_g, BLOCK_N=tile.block_n, BLOCK_K=tile.block_k, VECTOR=tile.vector,
+                            WHOLE_K=tile.block_k == problem.group_channels,
+                            WHOLE_N=tile.block_n == problem.group_out_channels, **epilogue.options(), REPAIRS=flag
+                            is not None, num_warps=4, launch_pdl=True)
 
 
 def suits_tensor_cores(problem, size):
@@ -181,19 +233,32 @@ def suits_tensor_cores(problem, size):
 
 
 def run_direct(problem, x, w, y, epilogue):
-    x = mem.channels_innermost(x)
+    x, w = mem.channels_innermost(x), mem.dense_weight(w)
     if x.stride(-1) != 1:
         x = x.contiguous()
-    tile = heuristics.choose_grouped(problem, x.element_size())
-    if x.data_ptr() % 8 or any(stride % 4 for stride in x.stride()[:-1]):
-        tile = None
     for start, length in split_batch(problem):
         images = slice(start, start + length)
         part = dataclasses.replace(problem, batch=length)
-        if tile:
-            launch_grouped(part, x[images], w, y[images], epilogue.part(images), tile)
-        else:
-            launch_direct(part, x[images], mem.dense_weight(w), y[images], epilogue.part(images))
+        launch_direct(part, x[images], w, y[images], epilogue.part(images))
+
+
+def run_bundled(problem, x, w, y, epilogue, bundle, autotune=False):
+    """Narrow groups, several together by a block-diagonal matrix. Its zeros times an infinity or a NaN of another group would
+    be NaN, so a result with a sum that is not finite is computed again without them."""
+    x = mem.pitched(mem.channels_innermost(x))
+    strides = mem.element_strides(x)
+    dense, pitch = mem.weight_memory(mem.bundled_weight(w, problem.groups, bundle))
+    driver = triton.runtime.driver.active
+    stream = driver.get_current_stream(driver.get_current_device())
+    for start, length in split_batch(problem):
+        images = slice(start, start + length)
+        part = dataclasses.replace(problem, batch=length)
+        together = dataclasses.replace(part, groups=problem.channels // bundle)
+        state = counters(x.device).take(heuristics.MOST_COLUMNS + 2, stream)
+        launch_fprop(together, x[images], strides, dense, pitch, y[images], epilogue.part(images), None, autotune,
+                     state)
+        launch_direct(part, x[images], mem.dense_weight(w), y[images], epilogue.part(images),
+                      state[heuristics.MOST_COLUMNS:])
 
 
 def run_fprop(problem, x, w, y, epilogue, autotune=False):
@@ -252,7 +317,11 @@ def run(problem, x, w, epilogue, autotune=False):
     y_shape = (problem.batch, *problem.out)
     if not suits_tensor_cores(problem, size):
         y = x.new_empty((*y_shape, out_channels))
-        run_direct(problem, x, w, y, epilogue)
+        bundle = None if problem.obstacles() else heuristics.choose_bundle(problem, size)
+        if bundle:
+            run_bundled(problem, x, w, y, epilogue, bundle, autotune)
+        else:
+            run_direct(problem, x, w, y, epilogue)
         return y
     run_on_tensor_cores = run_patches if problem.obstacles() else run_fprop
     whole = round_up(out_channels, 16 // size)

@@ -102,21 +102,19 @@ def dense_weight(w):
 
 
 def bundled_weight(w, groups, bundle):
-    """w (K, C / groups, *taps) as (*taps, bundles, K of a bundle, channels of a bundle), zero where groups do not meet."""
+    """w (K, C / groups, *taps) as (K, bundle, *taps): groups that share a bundle of channels, with zeros where they do not meet."""
 
     def make():
         out_channels, channels, *taps = w.shape
         together = bundle // channels
-        bundles = -(-groups // together)
-        memory = w.new_zeros((bundles * together, out_channels // groups, channels, *taps))
-        memory[:groups] = w.unflatten(0, (groups, -1))
-        memory = memory.unflatten(0, (bundles, together))
-        copy = w.new_zeros((*taps, bundles, together, out_channels // groups, together, channels))
-        order = [*range(4, memory.ndim), 0, 2, 3, 1]  # the diagonal of two dimensions is the last
-        copy.diagonal(dim1=-4, dim2=-2).copy_(memory.permute(order))
-        return copy
+        bundles = groups // together
+        copy = w.new_zeros((bundles, together, out_channels // groups, *taps, together, channels))
+        memory = channels_innermost(w).unflatten(0, (bundles, together, -1))
+        # The diagonal of two dimensions is the last one.
+        copy.diagonal(dim1=1, dim2=-2).copy_(memory.movedim(1, -1))
+        return copy.reshape(out_channels, *taps, bundle).movedim(-1, 1)
 
-    return kept(w, ("bundled", groups), make)
+    return kept(w, ("bundled", bundle), make)
 
 
 def folded_input(problem, memory, padded, pixels):

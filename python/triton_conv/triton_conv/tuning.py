@@ -36,12 +36,18 @@ def keep(path, key, tile):
     os.replace(file.name, path)
 
 
-def candidates(problem, size, hopper):
-    shapes = [*heuristics.SHAPES, heuristics.WIDE, *([heuristics.IN_TURNS] if hopper else [])]
-    return [heuristics.make_tile(shape, heuristics.block_of_channels(problem, size), size) for shape in shapes]
+def candidates(problem, size, hopper, multiprocessors):
+    """Each shape, with tiles by turns and drawn, and with weights that stay where they can."""
+    block_k, tiles = heuristics.block_of_channels(problem, size), []
+    for shape in heuristics.SHAPES:
+        if hopper or not shape.in_turns:
+            tile = heuristics.make_tile(shape, block_k, size)
+            tiles += [tile, dataclasses.replace(tile, drawn=True)]
+            tiles.append(heuristics.make_resident(shape, problem, block_k, size, multiprocessors))
+    return [tile for tile in tiles if tile]
 
 
-def best_tile(problem, dtype, device, hopper, options, launch_with):
+def best_tile(problem, dtype, device, hopper, multiprocessors, options, launch_with):
     """The fastest tile for a problem; ``launch_with(tile)`` gives a function that launches it."""
     if device.type != "cuda":
         raise NotImplementedError(
@@ -50,12 +56,11 @@ def best_tile(problem, dtype, device, hopper, options, launch_with):
     known = read(path).get(key)
     if known:
         return heuristics.Tile(**known)
-    tiles = candidates(problem, dtype.itemsize, hopper)
+    tiles = candidates(problem, dtype.itemsize, hopper, multiprocessors)
     print(f"triton_conv: timing {len(tiles)} tiles for {problem}", file=sys.stderr)
     times = timing.side_by_side({tile: launch_with(tile) for tile in tiles}, rounds=7)
     for tile, ms in sorted(times.items(), key=lambda item: item[1]):
-        turns = " in turns" if tile.in_turns else ""
-        print(f"  {tile.block_m}x{tile.block_n}{turns}: {ms:.4f} ms", file=sys.stderr)
+        print(f"  {heuristics.name_of(tile)}: {ms:.4f} ms", file=sys.stderr)
     tile = min(times, key=times.__getitem__)
     keep(path, key, tile)
     return tile

@@ -362,6 +362,20 @@ def early_store(block, bar, y, layout: gl.constexpr):
 
 
 @gluon.jit
+def unused_barrier_kernel(y, FAULT: gl.constexpr):
+    layout: gl.constexpr = gl.BlockedLayout([1], [32], [4], [0])
+    bar = mbarrier.allocate_mbarrier()
+    mbarrier.init(bar, count=1)
+    if FAULT == "a barrier that nothing uses":
+        pass
+    else:
+        mbarrier.invalidate(bar)
+    buffer = gl.allocate_shared_memory(gl.float32, [128], gl.SwizzledSharedLayout(1, 1, 1, [0]))
+    buffer.store(gl.full([128], 1.0, gl.float32, layout))
+    gl.store(y + gl.arange(0, 128, layout), buffer.load(layout))
+
+
+@gluon.jit
 def uninitialized_kernel(y, FAULT: gl.constexpr):
     layout: gl.constexpr = gl.BlockedLayout([1], [32], [4], [0])
     buffer = gl.allocate_shared_memory(gl.float32, [2, 128], gl.SwizzledSharedLayout(1, 1, 1, [0]))

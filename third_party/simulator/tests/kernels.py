@@ -260,7 +260,7 @@ def reduce_store_kernel(x_desc, y_desc):
     mbarrier.expect(bar, x_desc.nbytes_per_cta)
     tma.async_load(x_desc, [0, 0], bar, block)
     mbarrier.wait(bar, 0)
-    tma.async_atomic_add(y_desc, [3, 5], block)
+    tma.async_atomic_add(y_desc, [3, 8], block)
     tma.store_wait(0)
 
 

@@ -58,6 +58,12 @@ def run_early(fault):
     assert torch.equal(x, y)
 
 
+def run_unused_barrier(fault):
+    y = torch.full((128, ), float("nan"))
+    faults.unused_barrier_kernel[(1, )](y, fault, num_warps=4)
+    assert (y == 1).all()
+
+
 def run_uninitialized(fault):
     y = torch.full((128, ), float("nan"))
     faults.uninitialized_kernel[(1, )](y, fault, num_warps=4)
@@ -138,6 +144,7 @@ FAULTS = [
     (run_early, "sm_90", "stores before it waits for the kernel before", Race, "tt.store .*used before a gdc_wait"),
     (run_early, "sm_90", "never waits for the kernel before", Race,
      "async_tma_copy_global_to_local.*before a gdc_wait"),
+    (run_unused_barrier, "sm_90", "a barrier that nothing uses", BarrierMisuse, "lies over barrier .*not invalidated"),
     (run_uninitialized, "sm_90", "reads the other slot", Uninitialized, "nothing has written"),
     (run_step, "sm_90", "accumulator used before it is complete", SimulationError, "no wait has shown to be complete"),
     (run_step, "sm_90", "operand overwritten while the MMA reads it", Race, "overwrite while a read"),

@@ -162,12 +162,12 @@ def test_tiled_boxes():
 def test_rounding_to_tf32(im2col):
     one, small = 1.0, 2.0**-11  # the spacing from 1 to 2 is 2 ** -10
     values = [
-        one + small / 2, one + small, one + small * 1.5, -one - small, 3.0,
+        one + small / 2, one + small, one + small * 1.5, -one - 3 * small, 3.0,
         float("inf"),
         float("-inf"),
         float("nan")
     ]
-    rounded = [one, one + 2 * small, one + 2 * small, -one - 2 * small, 3.0, float("inf"), float("-inf"), float("nan")]
+    rounded = [one, one, one + 2 * small, -one - 4 * small, 3.0, float("inf"), float("-inf"), float("nan")]
     x = torch.tensor(values).repeat(2, 4, 1)
     if im2col:
         host = TensorDescriptorIm2Col(x, [2, 4, 8], list(x.stride()), [8, 8], layout([8, 8], x.dtype), "zero", True,

@@ -66,7 +66,7 @@ class Operation(Agent):
         issuer.tick()
         self.issuer, self.queue, self.apply, self.what = issuer, queue, apply, what
         self.barriers, self.transfer = barriers, transfer
-        self.done = False
+        self.done, self.after = False, None
 
     def complete(self):
         self.apply()
@@ -163,6 +163,8 @@ class Cta:
                 for operation in partition.wgmmas + partition.stores:
                     raise SimulationError(f"{partition.name} ends without a wait for {operation.what}: it is in flight")
         for operation in self.unlearned.values():
+            if operation.after is not None and operation.after.number not in self.unlearned:
+                continue  # the arrival of a commit whose MMAs are known to be complete
             raise SimulationError(f"the program ends without a wait for {operation.what}: it is in flight")
         for allocation in self.allocations:
             for barrier in allocation.barriers.values():
@@ -214,11 +216,23 @@ class Cta:
 
     # -- memory -------------------------------------------------------------------------------------------------------
 
-    def allocate(self, kind, shape, dtype, site, name):
+    def allocate(self, kind, shape, dtype, site, name, offset=-1):
         line = self.program.outermost[site]
-        allocation = Allocation(f"{name} (allocated at {line})" if line else name, kind, shape, dtype)
+        allocation = Allocation(f"{name} (allocated at {line})" if line else name, kind, shape, dtype, offset)
+        if kind == "shared memory":
+            self.check_reuse(allocation, site)
         self.allocations.append(allocation)
         return allocation.view()
+
+    def check_reuse(self, allocation, site):
+        """The compiler gives a buffer the memory of one that it sees no more use of; an mbarrier stays until it is invalidated."""
+        for other in self.allocations:
+            if max(other.place.start, allocation.place.start) < min(other.place.stop, allocation.place.stop):
+                for barrier in other.barriers.values():
+                    if barrier.valid:
+                        raise BarrierMisuse(
+                            f"{self.where(site)}: {allocation.name} lies over {barrier.name}, which nothing uses "
+                            "after this and which was not invalidated")
 
     def store(self, partition, view, value, site):
         record(view, True, GENERIC, partition, self.where(site))
@@ -420,7 +434,8 @@ class Cta:
         if not pred:
             return
         barrier = self.barrier(bar, partition, site)
-        self.issue_tcgen05(partition, "tcgen05 commit", lambda: None, [barrier], site)
+        commit = self.issue_tcgen05(partition, "tcgen05 commit", lambda: None, [barrier], site)
+        commit.after = partition.tcgen05
 
     def issue_tcgen05(self, partition, name, apply, barriers, site):
         operation = self.issue(partition, name, "tcgen05", apply, site, barriers=barriers)

@@ -31,9 +31,10 @@ class Access:
 class Allocation:
     """A buffer of shared or tensor memory with what has been done to it."""
 
-    def __init__(self, name, kind, shape, dtype):
+    def __init__(self, name, kind, shape, dtype, offset):
         self.name, self.kind = name, kind
         self.data = poisoned(shape, dtype)
+        self.place = range(offset, offset + self.data.nbytes) if offset >= 0 else range(0)  # in shared memory
         self.accesses = []
         self.barriers = {}  # of i64 buffers
 

@@ -63,15 +63,19 @@ class Descriptor:
             raise SimulationError(f"descriptor {self.name}: {message}")
 
     def fill(self, shape):
-        value = float("nan") if self.padding == "nan" else 0
-        return torch.full(shape, value, dtype=self.base.dtype)
+        """Zeros, or the NaN of H200s: 0x7FF7 in each 16 bits."""
+        if self.padding == "nan":
+            return torch.full((*shape, self.base.element_size() // 2), 0x7FF7,
+                              dtype=torch.int16).view(self.base.dtype).squeeze(-1)
+        return torch.zeros(shape, dtype=self.base.dtype)
 
     def rounded(self, block):
-        """The nearest values with 10 bits of mantissa, half away from zero, if the descriptor asks for them."""
+        """The nearest values with 10 bits of mantissa, ties to even, if the descriptor asks for them."""
         if not self.round_to_tf32:
             return block
-        bits = block.view(torch.int32) + (block.isfinite() * 0x1000).int() & ~0x1FFF
-        return torch.where(block.isnan(), block, bits.view(torch.float32))
+        bits = block.view(torch.int32)
+        bits = bits + (block.isfinite() * (0xFFF + (bits >> 13 & 1))).int() & ~0x1FFF
+        return torch.where(block.isnan(), 0x7FFFE000, bits).view(torch.float32)
 
 
 class DeviceDescriptor:

@@ -334,7 +334,9 @@ class Translator:
         shape, element = shape_of(result_type(op.types))
         name = op.results[0].lstrip("%")
         result = self.name(names, op.results[0])
-        self.emit(f"{result} = cta.allocate({kind!r}, {shape}, {self.constant(DTYPES[element])}, {site}, {name!r})")
+        offset = int(op.attributes.get("allocation.offset", "-1 : i32").split()[0])
+        self.emit(
+            f"{result} = cta.allocate({kind!r}, {shape}, {self.constant(DTYPES[element])}, {site}, {name!r}, {offset})")
         if op.operands:
             self.emit(f"cta.store(me, {result}, {names[op.operands[0]]}, {site})")
 

@@ -21,20 +21,16 @@ def finish(acc, y, residual, bias, place, k, mask, in_k, HAS_BIAS: gl.constexpr,
     gl.store(y + place, activate(acc, ACTIVATION).to(y.dtype.element_ty), mask=mask)
 
 
-@gluon.jit(do_not_specialize=SIZES)
-def direct_kernel(x, w, y, residual, bias, rows, groups, K, C, D, H, W, Z, P, Q, T, R, S, stride_d, stride_h, stride_w,
-                  before_d, before_h, before_w, dilation_d, dilation_h, dilation_w, x_n, x_d, x_h, x_w,
-                  BLOCK_M: gl.constexpr, BLOCK_G: gl.constexpr, BLOCK_N: gl.constexpr, BLOCK_K: gl.constexpr,
-                  VECTOR: gl.constexpr, WHOLE_K: gl.constexpr, WHOLE_N: gl.constexpr, HAS_BIAS: gl.constexpr,
-                  HAS_RESIDUAL: gl.constexpr, ACTIVATION: gl.constexpr):
-    """y (rows, groups, K) from x (N, D, H, W, groups, C), whose strides are x_*, and w (groups, K, T, R, S, C).
-
-    A program computes BLOCK_M rows of BLOCK_G groups, BLOCK_N of K in each. In a thread, a pixel's BLOCK_K channels of a group
-    are loaded at once and meet all BLOCK_N output channels. Where BLOCK_K is all of C, or BLOCK_N all of K (WHOLE_K, WHOLE_N),
-    groups lie side by side without a gap, and the load or store of a thread goes over all of its VECTOR groups.
+@gluon.jit
+def direct_tile(tile, x, w, y, residual, bias, rows, groups, K, C, D, H, W, Z, P, Q, T, R, S, stride_d, stride_h,
+                stride_w, before_d, before_h, before_w, dilation_d, dilation_h, dilation_w, x_n, x_d, x_h, x_w,
+                BLOCK_M: gl.constexpr, BLOCK_G: gl.constexpr, BLOCK_N: gl.constexpr, BLOCK_K: gl.constexpr,
+                VECTOR: gl.constexpr, WHOLE_K: gl.constexpr, WHOLE_N: gl.constexpr, HAS_BIAS: gl.constexpr,
+                HAS_RESIDUAL: gl.constexpr, ACTIVATION: gl.constexpr):
+    """BLOCK_M rows of BLOCK_G groups, BLOCK_N of K in each. In a thread, a pixel's BLOCK_K channels of a group are loaded at
+    once and meet all BLOCK_N output channels. Where BLOCK_K is all of C, or BLOCK_N all of K (WHOLE_K, WHOLE_N), groups
+    lie side by side without a gap, and the load or store of a thread goes over all of its VECTOR groups.
     """
-    gdc_wait()
-    gdc_launch_dependents()
     ACROSS: gl.constexpr = BLOCK_G // VECTOR
     layout: gl.constexpr = gl.BlockedLayout([1, VECTOR, BLOCK_N, BLOCK_K], [32 // ACROSS, ACROSS, 1, 1],
                                             [gl.num_warps(), 1, 1, 1], [3, 2, 1, 0])
@@ -44,9 +40,9 @@ def direct_kernel(x, w, y, residual, bias, rows, groups, K, C, D, H, W, Z, P, Q,
 
     blocks_g = gl.cdiv(groups, BLOCK_G)
     blocks_n = gl.cdiv(K, BLOCK_N)
-    first_n = gl.program_id(0) % blocks_n * BLOCK_N
-    first_g = gl.program_id(0) // blocks_n % blocks_g * BLOCK_G
-    first_m = (gl.program_id(0) // (blocks_n * blocks_g)).to(gl.int64) * BLOCK_M
+    first_n = tile % blocks_n * BLOCK_N
+    first_g = tile // blocks_n % blocks_g * BLOCK_G
+    first_m = (tile // (blocks_n * blocks_g)).to(gl.int64) * BLOCK_M
 
     row = first_m + gl.arange(0, BLOCK_M, gl.SliceLayout(1, gl.SliceLayout(2, of_input)))
     g = first_g + gl.arange(0, BLOCK_G, gl.SliceLayout(0, gl.SliceLayout(2, of_input)))
@@ -118,3 +114,27 @@ def direct_kernel(x, w, y, residual, bias, rows, groups, K, C, D, H, W, Z, P, Q,
         place = out_row[:, None, None] * (groups * K) + k
         mask = (out_row < rows)[:, None, None] & in_k
         finish(acc, y, residual, bias, place, k, mask, in_k, HAS_BIAS, HAS_RESIDUAL, ACTIVATION)
+
+
+@gluon.jit(do_not_specialize=SIZES)
+def direct_kernel(x, w, y, residual, bias, flag, rows, groups, K, C, D, H, W, Z, P, Q, T, R, S, stride_d, stride_h,
+                  stride_w, before_d, before_h, before_w, dilation_d, dilation_h, dilation_w, x_n, x_d, x_h, x_w,
+                  BLOCK_M: gl.constexpr, BLOCK_G: gl.constexpr, BLOCK_N: gl.constexpr, BLOCK_K: gl.constexpr,
+                  VECTOR: gl.constexpr, WHOLE_K: gl.constexpr, WHOLE_N: gl.constexpr, HAS_BIAS: gl.constexpr,
+                  HAS_RESIDUAL: gl.constexpr, ACTIVATION: gl.constexpr, REPAIRS: gl.constexpr):
+    """y (rows, groups, K) from x (N, D, H, W, groups, C), whose strides are x_*, and w (groups, K, T, R, S, C).
+
+    With REPAIRS, nothing unless the flag is set; in any case the flag is cleared, by whoever reads it last.
+    """
+    gdc_wait()
+    gdc_launch_dependents()
+    tiles = gl.cdiv(rows, BLOCK_M) * gl.cdiv(groups, BLOCK_G) * gl.cdiv(K, BLOCK_N)
+    if REPAIRS:
+        tiles *= gl.load(flag)
+        if gl.atomic_add(flag + 1, 1) == gl.num_programs(0) - 1:
+            gl.atomic_xchg(flag, 0)
+            gl.atomic_xchg(flag + 1, 0)
+    for tile in range(gl.program_id(0), tiles, gl.num_programs(0)):
+        direct_tile(tile, x, w, y, residual, bias, rows, groups, K, C, D, H, W, Z, P, Q, T, R, S, stride_d, stride_h,
+                    stride_w, before_d, before_h, before_w, dilation_d, dilation_h, dilation_w, x_n, x_d, x_h, x_w,
+                    BLOCK_M, BLOCK_G, BLOCK_N, BLOCK_K, VECTOR, WHOLE_K, WHOLE_N, HAS_BIAS, HAS_RESIDUAL, ACTIVATION)

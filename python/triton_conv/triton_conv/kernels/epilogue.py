@@ -19,19 +19,21 @@ class Output:
     y_desc: tma.tensor_descriptor
     residual_desc: tma.tensor_descriptor
     bias: gl.tensor
+    flag: gl.tensor
     slabs: gl.shared_memory_descriptor
     ring: Ring
     WIDTH: gl.constexpr
     HAS_BIAS: gl.constexpr
     HAS_RESIDUAL: gl.constexpr
     ACTIVATION: gl.constexpr
+    FLAGGED: gl.constexpr  # set the flag if a sum is not finite
 
     @gluon.jit
-    def create(y_desc, residual_desc, bias, SLABS: gl.constexpr, HAS_BIAS: gl.constexpr,
-               HAS_RESIDUAL: gl.constexpr, ACTIVATION: gl.constexpr):
+    def create(y_desc, residual_desc, bias, flag, SLABS: gl.constexpr, HAS_BIAS: gl.constexpr,
+               HAS_RESIDUAL: gl.constexpr, ACTIVATION: gl.constexpr, FLAGGED: gl.constexpr):
         slabs = gl.allocate_shared_memory(y_desc.dtype, [SLABS] + y_desc.block_shape, y_desc.layout)
-        return Output(y_desc, residual_desc, bias, slabs, Ring.create(SLABS), y_desc.block_shape[2],
-                      HAS_BIAS, HAS_RESIDUAL, ACTIVATION)
+        return Output(y_desc, residual_desc, bias, flag, slabs, Ring.create(SLABS), y_desc.block_shape[2], HAS_BIAS,
+                      HAS_RESIDUAL, ACTIVATION, FLAGGED)
 
     @gluon.jit
     def slab(self, i):
@@ -54,6 +56,9 @@ def activate(x, ACTIVATION: gl.constexpr):
 @gluon.jit
 def write_slab(output: Output, schedule: Schedule, tile, columns, j, i):
     """Slab j of a tile, columns [BLOCK_M, WIDTH] of the accumulator, into the slot of turn i."""
+    if output.FLAGGED:
+        rows = gl.sum(columns * 0.0, 1)  # NaN where a sum is not finite
+        gl.store(output.flag + gl.zeros_like(rows).to(gl.int32), 1, mask=rows != 0)
     if output.HAS_BIAS:
         layout: gl.constexpr = gl.SliceLayout(0, columns.type.layout)
         column = tile.off_n + j * output.WIDTH + gl.arange(0, output.WIDTH, layout)

@@ -10,15 +10,17 @@ from .epilogue import Output, store_in_turns_partition, store_partition
 from .pipeline import Operands, Tickets, load_partition
 from .schedule import Schedule
 
+COUNTERS = gl.constexpr(64)  # behind them are the flag of sums that are not finite, and how many have read it
 SIZES = ("rows K C groups Z P Q T R S stride_d stride_h stride_w before_d before_h before_w dilation_d dilation_h "
          "dilation_w").split()
 
 
 @gluon.jit
-def in_turns(schedule: Schedule, operands: Operands, y_desc, residual_desc, bias, RANK: gl.constexpr,
-             SLABS: gl.constexpr, HAS_BIAS: gl.constexpr, HAS_RESIDUAL: gl.constexpr, ACTIVATION: gl.constexpr):
-    even = Output.create(y_desc, residual_desc, bias, SLABS, HAS_BIAS, HAS_RESIDUAL, ACTIVATION)
-    odd = Output.create(y_desc, residual_desc, bias, SLABS, HAS_BIAS, HAS_RESIDUAL, ACTIVATION)
+def in_turns(schedule: Schedule, operands: Operands, y_desc, residual_desc, bias, flag, RANK: gl.constexpr,
+             SLABS: gl.constexpr, HAS_BIAS: gl.constexpr, HAS_RESIDUAL: gl.constexpr, ACTIVATION: gl.constexpr,
+             FLAGGED: gl.constexpr):
+    even = Output.create(y_desc, residual_desc, bias, flag, SLABS, HAS_BIAS, HAS_RESIDUAL, ACTIVATION, FLAGGED)
+    odd = Output.create(y_desc, residual_desc, bias, flag, SLABS, HAS_BIAS, HAS_RESIDUAL, ACTIVATION, FLAGGED)
     turns = mbarrier.allocate_mbarrier(batch=2)
     for i in gl.static_range(2):
         mbarrier.init(turns.index(i), count=1)
@@ -32,19 +34,21 @@ def in_turns(schedule: Schedule, operands: Operands, y_desc, residual_desc, bias
 def fprop_kernel(x_desc, w_desc, y_desc, residual_desc, bias, counter, rows, K, C, groups, Z, P, Q, T, R, S, stride_d,
                  stride_h, stride_w, before_d, before_h, before_w, dilation_d, dilation_h, dilation_w,
                  RANK: gl.constexpr, GROUP_M: gl.constexpr, HOPPER: gl.constexpr, IN_TURNS: gl.constexpr,
-                 STAGES: gl.constexpr, RESIDENT: gl.constexpr, SLABS: gl.constexpr, HAS_BIAS: gl.constexpr,
-                 HAS_RESIDUAL: gl.constexpr, ACTIVATION: gl.constexpr):
+                 STAGES: gl.constexpr, RESIDENT: gl.constexpr, DRAWN: gl.constexpr, SLABS: gl.constexpr,
+                 HAS_BIAS: gl.constexpr, HAS_RESIDUAL: gl.constexpr, ACTIVATION: gl.constexpr, FLAGGED: gl.constexpr):
+    flag = counter + COUNTERS
     schedule = Schedule(rows, K, C, groups, Z, P, Q, T, R, S, stride_d, stride_h, stride_w, before_d, before_h,
                         before_w, dilation_d, dilation_h, dilation_w, x_desc.block_shape[0], w_desc.block_shape[1],
-                        x_desc.block_shape[1], GROUP_M)
+                        x_desc.block_shape[1], GROUP_M, RESIDENT > 0)
     READERS: gl.constexpr = 2 if HOPPER else 3
-    operands = Operands.create(x_desc, w_desc, Tickets.create(counter, READERS), STAGES, RESIDENT)
+    operands = Operands.create(x_desc, w_desc, Tickets.create(counter, READERS, DRAWN), STAGES, RESIDENT)
     gdc_wait()  # up to here this ran beside the kernel before it
     gdc_launch_dependents()
     if IN_TURNS:
-        in_turns(schedule, operands, y_desc, residual_desc, bias, RANK, SLABS, HAS_BIAS, HAS_RESIDUAL, ACTIVATION)
+        in_turns(schedule, operands, y_desc, residual_desc, bias, flag, RANK, SLABS, HAS_BIAS, HAS_RESIDUAL, ACTIVATION,
+                 FLAGGED)
     else:
-        output = Output.create(y_desc, residual_desc, bias, SLABS, HAS_BIAS, HAS_RESIDUAL, ACTIVATION)
+        output = Output.create(y_desc, residual_desc, bias, flag, SLABS, HAS_BIAS, HAS_RESIDUAL, ACTIVATION, FLAGGED)
         if HOPPER:
             gl.warp_specialize([(mma_sm90.mma_partition, (schedule, operands, output)),
                                 (load_partition, (schedule, operands, RANK, gl.constexpr(1))),

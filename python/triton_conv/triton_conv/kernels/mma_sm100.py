@@ -37,21 +37,15 @@ class Accumulators:
 def mma_partition(schedule: Schedule, operands: Operands, accumulators: Accumulators):
     i = 0
     turn = 0
-    weights_turn = 0
-    kept = -1
+    operands.await_weights()
     index = operands.tickets.take(turn)
     while index < schedule.num_tiles():
-        column = schedule.tile(index).column
-        if operands.RESIDENT > 0:
-            if (column != kept) & (kept >= 0):  # the weights are still being read
-                accumulators.ring.wait_full(turn - 1)
-        weights_turn = operands.await_weights(column, kept, weights_turn)
-        kept = column
         accumulators.ring.wait_empty(turn)
         acc = accumulators.acc(turn)
         for step in range(schedule.num_steps()):
             operands.ring.wait_full(i)
-            tcgen05_mma(operands.left(i), operands.right(i, step), acc, use_acc=step > 0, mbarriers=[operands.ring.empty(i)])
+            tcgen05_mma(operands.left(i), operands.right(i, step), acc, use_acc=step > 0,
+                        mbarriers=[operands.ring.empty(i)])
             i += 1
         tcgen05_commit(accumulators.ring.full(turn))
         turn += 1

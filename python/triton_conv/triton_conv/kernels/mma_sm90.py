@@ -39,18 +39,14 @@ def mma_partition(schedule: Schedule, operands: Operands, output: Output):
     i = 0
     slab = 0
     turn = 0
-    weights_turn = 0
-    kept = -1
+    operands.await_weights()
     index = operands.tickets.take(turn)
     while index < schedule.num_tiles():
-        tile = schedule.tile(index)
-        weights_turn = operands.await_weights(tile.column, kept, weights_turn)
-        kept = tile.column
         acc = multiply(schedule, operands, acc, i)
         i += schedule.num_steps()
         acc = warpgroup_mma_wait(0, deps=(acc, ))
         mbarrier.arrive(operands.ring.empty(i - 1))
-        slab = write_tile(output, schedule, tile, acc, slab)
+        slab = write_tile(output, schedule, schedule.tile(index), acc, slab)
         turn += 1
         index = operands.tickets.take(turn)
 
@@ -66,6 +62,7 @@ def mma_in_turns_partition(schedule: Schedule, operands: Operands, output: Outpu
     steps = schedule.num_steps()
     turn = 0
     slab = 0
+    operands.await_weights()
     index = operands.tickets.take(ODD)
     while index < schedule.num_tiles():
         if ODD:

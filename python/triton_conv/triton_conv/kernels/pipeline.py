@@ -20,12 +20,11 @@ class Ring:
     SLOTS: gl.constexpr
 
     @gluon.jit
-    def create(SLOTS: gl.constexpr, CONSUMERS: gl.constexpr = 1, FILLS: gl.constexpr = 1):
-        """CONSUMERS arrivals empty a slot, and FILLS fill it."""
+    def create(SLOTS: gl.constexpr, CONSUMERS: gl.constexpr = 1):
         fulls = mbarrier.allocate_mbarrier(batch=SLOTS)
         empties = mbarrier.allocate_mbarrier(batch=SLOTS)
         for i in gl.static_range(SLOTS):
-            mbarrier.init(fulls.index(i), count=FILLS)
+            mbarrier.init(fulls.index(i), count=1)
             mbarrier.init(empties.index(i), count=CONSUMERS)
         return Ring(fulls, empties, SLOTS)
 
@@ -57,19 +56,22 @@ class Ring:
 
 @aggregate
 class Tickets:
-    """The tiles of a program, in turns: whoever is free draws the next tile, since not all multiprocessors are equally fast.
+    """The tiles of a program, in turns. The load partition gives them out; the others read, each ticket READERS of them. A
+    ticket past the last tile ends all.
 
-    The first is that of the program's number; the others are drawn from a counter in global memory. The load partition
-    draws; the others read, each ticket READERS of them. A ticket past the last tile ends all.
+    The first is that of the program's number. With DRAWN, whoever is free draws the next from counters in global memory,
+    since not all multiprocessors get the same share of its bandwidth. Otherwise programs keep step, and neighbors that
+    load the same blocks at the same time share what comes from L2.
     """
     counter: gl.tensor
     numbers: gl.shared_memory_descriptor
     ring: Ring
+    DRAWN: gl.constexpr
 
     @gluon.jit
-    def create(counter, READERS: gl.constexpr):
+    def create(counter, READERS: gl.constexpr, DRAWN: gl.constexpr):
         layout: gl.constexpr = gl.SwizzledSharedLayout(1, 1, 1, [0])
-        return Tickets(counter, gl.allocate_shared_memory(gl.int32, [4, 1], layout), Ring.create(4, READERS))
+        return Tickets(counter, gl.allocate_shared_memory(gl.int32, [4, 1], layout), Ring.create(4, READERS), DRAWN)
 
     @gluon.jit
     def publish(self, turn, index):
@@ -79,12 +81,15 @@ class Tickets:
         mbarrier.arrive(self.ring.full(turn))
 
     @gluon.jit
-    def draw(self, num_tiles):
-        """The next tile. The last draw of the launch leaves the counter at 0."""
-        drawn = gl.atomic_add(self.counter, 1, sem="relaxed")
-        if drawn == num_tiles - 1:
-            gl.atomic_xchg(self.counter, 0, sem="relaxed")
-        return drawn + gl.num_programs(0)
+    def next(self, schedule, index):
+        """The tile after ``index``. There is a draw for each tile, and the last one leaves the counter at 0."""
+        if not self.DRAWN:
+            return index + schedule.num_first_tiles()
+        counter = self.counter + schedule.counter()
+        drawn = gl.atomic_add(counter, 1, sem="relaxed")
+        if drawn == schedule.num_tiles() - 1:
+            gl.atomic_xchg(counter, 0, sem="relaxed")
+        return drawn + schedule.num_first_tiles()
 
     @gluon.jit
     def take(self, turn):
@@ -99,15 +104,15 @@ class Tickets:
 class Operands:
     """The descriptors of both operands, and the ring that their blocks go through.
 
-    With RESIDENT, all weights of a block of output channels stay in shared memory, that many blocks at most, and only
-    pixels go through the ring.
+    With RESIDENT, all weights of a column of tiles stay in shared memory, that many blocks at most, and only pixels go
+    through the ring.
     """
     x_desc: tma.tensor_descriptor_im2col
     w_desc: tma.tensor_descriptor
     a: gl.shared_memory_descriptor
     b: gl.shared_memory_descriptor
     ring: Ring
-    weights: Ring
+    weights: gl.shared_memory_descriptor
     tickets: Tickets
     RESIDENT: gl.constexpr
 
@@ -116,7 +121,12 @@ class Operands:
         a = gl.allocate_shared_memory(x_desc.dtype, [STAGES] + x_desc.block_shape, x_desc.layout)
         BLOCKS: gl.constexpr = RESIDENT if RESIDENT > 0 else STAGES
         b = gl.allocate_shared_memory(w_desc.dtype, [BLOCKS] + w_desc.block_shape, w_desc.layout)
-        return Operands(x_desc, w_desc, a, b, Ring.create(STAGES), Ring.create(1, 1, BLOCKS), tickets, RESIDENT)
+        ring = Ring.create(STAGES)
+        weights = ring.fulls  # not used, but a barrier that no partition takes would share its memory with other buffers
+        if RESIDENT > 0:
+            weights = mbarrier.allocate_mbarrier()
+            mbarrier.init(weights, count=RESIDENT)
+        return Operands(x_desc, w_desc, a, b, ring, weights, tickets, RESIDENT)
 
     @gluon.jit
     def left(self, i):
@@ -129,18 +139,9 @@ class Operands:
         return b.reshape((b.shape[1], b.shape[2])).permute((1, 0))
 
     @gluon.jit
-    def await_weights(self, column, kept, turn):
-        """Before a tile's first MMA, all MMAs before it being over: the weights of its block of output channels, ``column``.
-
-        ``kept`` is the column whose weights are there, -1 for none. Returns the turn of the weights' ring.
-        """
+    def await_weights(self):
         if self.RESIDENT > 0:
-            if column != kept:
-                if kept >= 0:
-                    mbarrier.arrive(self.weights.empty(turn - 1))
-                self.weights.wait_full(turn)
-                turn += 1
-        return turn
+            mbarrier.wait(self.weights, 0)
 
 
 @gluon.jit
@@ -162,19 +163,18 @@ def load_pixels(operands, schedule, tile, channel, t, r, s, bar, i, RANK: gl.con
 
 
 @gluon.jit
-def load_resident_weights(operands, schedule, tile, turn):
-    """All weights of a block of output channels, in the order of the steps."""
-    operands.weights.wait_empty(turn)
-    full = operands.weights.full(turn)
+def load_resident_weights(operands, schedule):
+    """All weights of the program's column of tiles, in the order of the steps."""
     taps = schedule.T * schedule.R * schedule.S
+    tile = schedule.tile(0)
     row = tile.group * schedule.K + tile.off_n
     for step in range(operands.RESIDENT):
         if step < schedule.num_steps():
-            mbarrier.expect(full, operands.w_desc.nbytes_per_cta)
-            tma.async_load(operands.w_desc, [step % taps, row, step // taps * schedule.BLOCK_K], full,
+            mbarrier.expect(operands.weights, operands.w_desc.nbytes_per_cta)
+            tma.async_load(operands.w_desc, [step % taps, row, step // taps * schedule.BLOCK_K], operands.weights,
                            operands.b.index(step))
         else:
-            mbarrier.arrive(full)
+            mbarrier.arrive(operands.weights)
 
 
 @gluon.jit
@@ -183,21 +183,15 @@ def load_partition(schedule: Schedule, operands: Operands, RANK: gl.constexpr, E
 
     ENDS is how many tickets past the last tile are given out.
     """
+    if operands.RESIDENT > 0:
+        load_resident_weights(operands, schedule)
     i = 0
     turn = 0
-    weights_turn = 0
-    kept = -1
-    index = gl.program_id(0)
+    index = schedule.first_tile()
     while index < schedule.num_tiles():
         operands.tickets.publish(turn, index)
         turn += 1
         tile = schedule.tile(index)
-        index = operands.tickets.draw(schedule.num_tiles())
-        if operands.RESIDENT > 0:
-            if tile.column != kept:
-                load_resident_weights(operands, schedule, tile, weights_turn)
-                weights_turn += 1
-            kept = tile.column
         for channel in range(0, schedule.C, schedule.BLOCK_K):
             for t in range(schedule.T):
                 for r in range(schedule.R):
@@ -208,12 +202,14 @@ def load_partition(schedule: Schedule, operands: Operands, RANK: gl.constexpr, E
                             mbarrier.expect(full, operands.x_desc.nbytes_per_cta)
                         else:
                             mbarrier.expect(full, operands.x_desc.nbytes_per_cta + operands.w_desc.nbytes_per_cta)
-                            tap = (t * schedule.R + r) * schedule.S + s
-                            tma.async_load(operands.w_desc,
-                                           [tap, tile.group * schedule.K + tile.off_n, channel], full,
-                                           operands.b.index(operands.ring.slot(i)))
                         load_pixels(operands, schedule, tile, channel, t, r, s, full, i, RANK)
+                        if operands.RESIDENT == 0:
+                            tap = (t * schedule.R + r) * schedule.S + s
+                            tma.async_load(operands.w_desc, [tap, tile.group * schedule.K + tile.off_n, channel], full,
+                                           operands.b.index(operands.ring.slot(i)))
                         i += 1
+        # Not earlier: at the end of the launch, a tile drawn ahead would wait here while other programs have none.
+        index = operands.tickets.next(schedule, index)
     for _ in gl.static_range(ENDS):
         operands.tickets.publish(turn, index)
         turn += 1

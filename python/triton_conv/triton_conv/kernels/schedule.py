@@ -11,7 +11,6 @@ class Tile:
     off_m: gl.tensor
     off_n: gl.tensor  # within the group
     group: gl.tensor
-    column: gl.tensor  # the number of the block of output channels, over all groups
     n: gl.tensor
     d: gl.tensor
     h: gl.tensor
@@ -48,6 +47,7 @@ class Schedule:
     BLOCK_N: gl.constexpr
     BLOCK_K: gl.constexpr
     GROUP_M: gl.constexpr
+    COLUMNS: gl.constexpr  # whether a program's tiles are all of one block of output channels
 
     @gluon.jit
     def blocks_n(self):
@@ -56,7 +56,22 @@ class Schedule:
 
     @gluon.jit
     def num_tiles(self):
-        return gl.cdiv(self.rows, self.BLOCK_M) * self.blocks_n()
+        """Of all programs, or of those that share a column."""
+        blocks_m = gl.cdiv(self.rows, self.BLOCK_M)
+        return blocks_m if self.COLUMNS else blocks_m * self.blocks_n()
+
+    @gluon.jit
+    def first_tile(self):
+        return gl.program_id(0) // self.blocks_n() if self.COLUMNS else gl.program_id(0)
+
+    @gluon.jit
+    def num_first_tiles(self):
+        return gl.num_programs(0) // self.blocks_n() if self.COLUMNS else gl.num_programs(0)
+
+    @gluon.jit
+    def counter(self):
+        """Which counter the other tiles are drawn from."""
+        return gl.program_id(0) % self.blocks_n() if self.COLUMNS else 0
 
     @gluon.jit
     def num_steps(self):
@@ -64,24 +79,24 @@ class Schedule:
 
     @gluon.jit
     def tile(self, index):
-        """Tiles in groups of GROUP_M block rows, so that those in flight share their operands in L2; with 0, a column of
-        tiles after another."""
+        """Tiles in groups of GROUP_M block rows, so that those in flight share their operands in L2."""
         blocks_m = gl.cdiv(self.rows, self.BLOCK_M)
         blocks_n = self.blocks_n()
-        if self.GROUP_M == 0:
-            first, height, within = 0, blocks_m, index
+        if self.COLUMNS:
+            off_m = index * self.BLOCK_M
+            block_n = gl.program_id(0) % blocks_n
         else:
             first = index // (self.GROUP_M * blocks_n) * self.GROUP_M
             height = gl.minimum(blocks_m - first, self.GROUP_M)
             within = index % (self.GROUP_M * blocks_n)
-        off_m = (first + within % height) * self.BLOCK_M
-        block_n = within // height
+            off_m = (first + within % height) * self.BLOCK_M
+            block_n = within // height
         of_group = gl.cdiv(self.K, self.BLOCK_N)
         q = off_m % self.Q
         line = off_m // self.Q
         p = line % self.P
         plane = line // self.P
         z = plane % self.Z
-        return Tile(off_m, block_n % of_group * self.BLOCK_N, block_n // of_group, block_n, plane // self.Z,
+        return Tile(off_m, block_n % of_group * self.BLOCK_N, block_n // of_group, plane // self.Z,
                     z * self.stride_d - self.before_d, p * self.stride_h - self.before_h,
                     q * self.stride_w - self.before_w)
