@@ -107,7 +107,9 @@ format: $(READY)
 figures: $(READY)
 	$(PYTHON) docs/gluon/draw_im2col.py
 	$(PYTHON) python/triton_conv/bench/plot.py python/triton_conv/bench/results/tutorial-h200.json docs/gluon/conv-im2col-h200.svg
+	$(PYTHON) python/triton_conv/bench/plot.py python/triton_conv/bench/results/library-h200.json docs/gluon/library-h200.svg
 	$(PYTHON) python/triton_conv/bench/report.py python/triton_conv/bench/results/tutorial-h200.json README.md
+	$(PYTHON) python/triton_conv/bench/report.py python/triton_conv/bench/results/library-h200.json README.md
 
 bench: $(READY)
 	$(PYTHON) python/triton_conv/bench/tutorial.py

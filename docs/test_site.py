@@ -3,6 +3,7 @@
 ``make docs`` builds it, ``make test-docs`` builds and tests it. The explorer runs in Chromium.
 """
 
+import html
 import html.parser
 import json
 import os
@@ -38,6 +39,14 @@ class Links(html.parser.HTMLParser):
                 self.links.append(attributes[name])
         if tag == "img" and not attributes.get("alt"):
             self.images_without_alt.append(attributes.get("src"))
+
+
+def test_the_tutorials_page_has_the_output_of_a_real_run():
+    text = (SITE / "gluon" / "tutorials" / "13-conv-im2col.html").read_text()
+    recorded = (HERE / "gluon" / "tutorial-h200.txt").read_text()
+    assert recorded.count("agrees with float64") == 16 and "agrees with float64" in text
+    assert html.escape(recorded.splitlines()[-1].split("by 12")[1],
+                       quote=False) in text and "conv-im2col-h200.svg" in text
 
 
 def test_every_link_leads_somewhere():

@@ -1,4 +1,4 @@
-"""Put the table of a result file of tutorial.py into a Markdown file, between its two marks.
+"""Put the table of a result file into a Markdown file, between the two marks of its kind.
 
     python report.py RESULTS.json README.md
 """
@@ -7,23 +7,39 @@ import json
 import pathlib
 import sys
 
-BEGIN, END = "<!-- begin: tutorial results -->", "<!-- end: tutorial results -->"
-NAMES = ["first kernel", "conv kernel", "cuDNN", "cuBLAS GEMM"]
+CUDNN, CUBLAS = "cuDNN", "cuBLAS GEMM"
+KINDS = {"tutorial": ["first kernel", "conv kernel", CUDNN, CUBLAS], "library": ["triton_conv", CUDNN, CUBLAS]}
+
+
+def kind_of(results):
+    return "library" if "triton_conv" in results["layers"][0]["ms"] else "tutorial"
+
+
+def row(layer, names):
+    """A layer's TFLOP/s by each candidate, and how many times as fast as cuDNN ours is, warm and cold."""
+    ours = names[names.index(CUDNN) - 1]
+    cells = [f"{layer['gflop'] / layer['ms'][name]:.0f}" if name in layer["ms"] else "" for name in names]
+    cells += [f"{layer[times][CUDNN] / layer[times][ours]:.2f}" for times in ("ms", "cold_ms") if times in layer]
+    return f"| {' | '.join([layer['name'], *cells])} |"
 
 
 def table(results):
-    lines = [f"| layer | {' | '.join(NAMES)} | conv kernel / cuDNN |", "|---|" + "---:|" * (len(NAMES) + 1)]
-    for layer in results["layers"]:
-        ms = layer["ms"]
-        tflops = " | ".join(f"{layer['gflop'] / ms[name]:.0f}" for name in NAMES)
-        lines.append(f"| {layer['name']} | {tflops} | {ms['cuDNN'] / ms['conv kernel']:.2f} |")
+    kind = kind_of(results)
+    names = KINDS[kind]
+    ours = names[names.index(CUDNN) - 1].replace("conv kernel", "the conv kernel")
+    heads = [*names, f"{names[names.index(CUDNN) - 1]} / cuDNN"]
+    if kind == "library":
+        heads.append("cold L2")
+    lines = [f"| layer | {' | '.join(heads)} |", "|---|" + "---:|" * len(heads)]
+    lines += [row(layer, names) for layer in results["layers"]]
     env, summary = results["environment"], results["summary"]
+    first = "" if kind == "library" else (
+        f", and {summary['of_first_kernel_geomean']:.2f} times as fast as the first kernel")
     lines += [
         "",
-        "TFLOP/s in bf16. "
-        f"The conv kernel is {summary['of_cudnn_geomean']:.2f} times as fast as cuDNN by geometric mean, "
-        f"{summary['of_cudnn_least']:.2f} at least, and {summary['of_first_kernel_geomean']:.2f} times as fast as the "
-        f"first kernel. {env['gpu']} (SM clock {env['clocks.sm']} of {env['clocks.max.sm']} right after, power limit "
+        f"TFLOP/s in bf16. {ours[0].upper() if ours[0] == 't' and ' ' in ours else ours[0]}{ours[1:]} is "
+        f"{summary['of_cudnn_geomean']:.2f} times as fast as cuDNN by geometric mean, {summary['of_cudnn_least']:.2f} at "
+        f"least{first}. {env['gpu']} (SM clock {env['clocks.sm']} of {env['clocks.max.sm']} right after, power limit "
         f"{env['power.limit']}, driver {env['driver_version']}), Triton {env['triton']}, PyTorch {env['torch']}, "
         f"cuDNN {env['cudnn']}, commit {env['commit']}, {env['date']}.",
     ]
@@ -31,9 +47,10 @@ def table(results):
 
 
 def replace(text, results):
-    before, rest = text.split(BEGIN)
-    _, after = rest.split(END)
-    return f"{before}{BEGIN}\n{table(results)}\n{END}{after}"
+    begin, end = (f"<!-- {mark}: {kind_of(results)} results -->" for mark in ("begin", "end"))
+    before, rest = text.split(begin)
+    _, after = rest.split(end)
+    return f"{before}{begin}\n{table(results)}\n{end}{after}"
 
 
 def main(results, path):

@@ -49,8 +49,9 @@ def check(x, w, bias=None, stride=1, before=0, after=None, dilation=1, groups=1,
 
 
 def to_tf32(x):
-    """float32 rounded to the 10 bits of a tf32 mantissa, ties away from zero, in float64."""
-    return ((x.cpu().view(torch.int32) + 0x1000) & ~0x1FFF).view(torch.float32).double()
+    """float32 rounded to the 10 bits of a tf32 mantissa, in float64."""
+    bits = x.cpu().view(torch.int32)
+    return (bits + 0xFFF + (bits >> 13 & 1) & ~0x1FFF).view(torch.float32).double()
 
 
 def tf32_error(expected, x, w, *rest):

@@ -65,23 +65,26 @@ TILES += [(dtype, heuristics.make_tile(shape, block_bytes // dtype.itemsize, dty
 
 
 def cases():
-    """A minute of them by default, and the rest, minutes of compiling, with ``pytest -m exhaustive``."""
+    """A minute of them by default, and the rest, ten minutes of compiling, with ``pytest -m exhaustive``."""
     for arch, (dtype, tile, rank, epilogue) in itertools.product((90, 100, 103), TILES):
         if arch != 90 and tile.in_turns:
             continue
-        sample = tile.block_k * dtype.itemsize == 128 and epilogue in WIDEST and (arch != 103 or rank == 3)
-        marks = [] if sample else [pytest.mark.exhaustive]
-        if (triton.__version__.startswith("3.8.") and arch == 90 and dtype == torch.float32 and tile.block_m * tile.block_n == 2**15
-                and epilogue == (True, True, "gelu")):  # yapf: disable
-            marks.append(pytest.mark.xfail(strict=True, reason="Triton 3.8's ptxas spills 168 bytes there; 3.9's none"))
-        yield pytest.param(arch, dtype, tile, rank, epilogue, marks=marks)
+        for flagged in (False, True) if tile.resident and arch != 103 else (False, ):  # set by narrow groups
+            sample = (arch != 103 and tile.block_k * dtype.itemsize == 128 and epilogue in WIDEST and dtype != torch.float16
+                      and rank != 1 and flagged == bool(tile.resident) and (arch == 90 or dtype != torch.float32))  # yapf: disable
+            marks = [] if sample else [pytest.mark.exhaustive]
+            if (triton.__version__.startswith("3.8.") and arch == 90 and dtype == torch.float32 and tile.block_m * tile.block_n == 2**15
+                    and epilogue == (True, True, "gelu")):  # yapf: disable
+                marks.append(
+                    pytest.mark.xfail(strict=True, reason="Triton 3.8's ptxas spills 168 bytes there; 3.9's none"))
+            if arch == 90 and tile is LARGEST and epilogue == (False, False, "silu"):
+                marks.append(
+                    pytest.mark.xfail(strict=True, reason="ptxas begins all slabs' exponentials at once: 88 bytes"))
+            yield pytest.param(arch, dtype, tile, rank, epilogue, flagged, marks=marks)
 
 
-@pytest.mark.parametrize("flagged", [False, True])
-@pytest.mark.parametrize("arch, dtype, tile, rank, epilogue", list(cases()))
+@pytest.mark.parametrize("arch, dtype, tile, rank, epilogue, flagged", list(cases()))
 def test_fprop(arch, dtype, tile, rank, epilogue, flagged):
-    if flagged and not (tile.resident and arch != 103):
-        pytest.skip("of narrow groups, whose tiles these are")
     registers, spills, shared, columns = fprop_resources(arch, tile, dtype, rank, *epilogue, flagged)
     print(
         f"sm_{arch} {tile} {dtype} rank {rank} {epilogue}: {registers} registers, {spills} bytes spilled, {shared} bytes of "
@@ -105,9 +108,15 @@ GROUPS = {"depthwise": (64, 1, 1), "a multiplier": (64, 1, 4), "narrow": (32, 4,
           "one": (1, 16, 20)}  # yapf: disable
 
 
-@pytest.mark.parametrize("repairs", [False, True])
-@pytest.mark.parametrize("arch", [90, 100, 103])
-@pytest.mark.parametrize("kind", GROUPS)
+DIRECT = [
+    pytest.param(
+        arch, kind, repairs,
+        marks=[] if arch == 90 and (repairs == (kind in ("narrow", "depthwise"))) else [pytest.mark.exhaustive])
+    for arch, kind, repairs in itertools.product((90, 100, 103), GROUPS, (False, True))
+]
+
+
+@pytest.mark.parametrize("arch, kind, repairs", DIRECT)
 def test_direct(arch, kind, repairs):
     groups, channels, out_channels = GROUPS[kind]
     problem = ConvProblem(1, groups * channels, groups * out_channels, (9, ), (3, ), (1, ), (1, ), (1, ), (1, ), groups)

@@ -106,17 +106,30 @@ def summary(results):
     return {"of_cudnn_geomean": geomean(ratios), "of_cudnn_least": min(ratios)}
 
 
-def plot(results, path):
+COLORS = {"first kernel": "#c9ced6", "conv kernel": "#2a6fb0", OURS: "#2a6fb0", CUDNN: "#d9822b", CUBLAS: "#3f8f5f"}
+
+
+def plot(found, path):
+    """TFLOP/s of each candidate by layer, from the contents of a result file."""
+    import matplotlib
+    matplotlib.use("svg")
     import matplotlib.pyplot as plt
-    figure, axes = plt.subplots(figsize=(max(6, 0.4 * len(results)), 4.4), layout="constrained")
-    names = list(results[0]["ms"])
-    for index, name in enumerate(names):
-        values = [result["gflop"] / result["ms"].get(name, float("inf")) for result in results]
-        axes.bar([i + index * 0.8 / len(names) for i in range(len(results))], values, 0.8 / len(names), label=name)
-    axes.set_xticks(range(len(results)), [result["name"] for result in results], rotation=40, ha="right")
-    axes.set_ylabel("TFLOP/s")
-    axes.legend(frameon=False)
-    figure.savefig(path)
+    layers, environment = found["layers"], found["environment"]
+    names = list(layers[0]["ms"])
+    width = 0.8 / len(names)
+    with plt.rc_context({"font.size": 8, "svg.fonttype": "none", "svg.hashsalt": "results"}):
+        figure, axes = plt.subplots(figsize=(10, 4.4), layout="constrained")
+        for index, name in enumerate(names):
+            places = [place + (index - (len(names) - 1) / 2) * width for place in range(len(layers))]
+            values = [layer["gflop"] / layer["ms"].get(name, float("inf")) for layer in layers]
+            axes.bar(places, values, width, color=COLORS[name], label=name)
+        axes.set_xticks(range(len(layers)), [layer["name"] for layer in layers], rotation=40, ha="right")
+        axes.set_ylabel("TFLOP/s")
+        axes.set_title(f"{environment['gpu']}, cuDNN {environment['cudnn']}, Triton {environment['triton']}")
+        axes.grid(axis="y", linewidth=0.4)
+        axes.set_axisbelow(True)
+        axes.legend(ncols=len(names), frameon=False)
+        figure.savefig(path, facecolor="white", metadata={"Date": None})
 
 
 def load_model(name):
@@ -156,11 +169,11 @@ def main(arguments=None):
         results.append(result)
         print(line(result), flush=True)
     print(summary(results))
+    found = {"environment": environment(options.commit), "summary": summary(results), "layers": results}
     if options.out:
-        found = {"environment": environment(options.commit), "summary": summary(results), "layers": results}
         options.out.write_text(json.dumps(found, indent=1) + "\n")
     if options.plot:
-        plot(results, options.plot)
+        plot(found, options.plot)
     return 0
 
 
