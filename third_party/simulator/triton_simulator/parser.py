@@ -178,14 +178,14 @@ class Parser:
                 raise SyntaxError(f"expected a function, found {line[:200]}")
 
     def parse_function(self, line):
-        match = re.match(r"tt\.func (public|private)? ?(?:noinline )?@([\w.$-]+)\(", line)
+        match = re.match(r'tt\.func (public|private)? ?(?:noinline )?@("[^"]*"|[\w.$-]+)\(', line)
         if match is None:
             raise SyntaxError(f"cannot read the function {line[:200]}")
         arguments = self.arguments(line[match.end() - 1:])
         region = self.parse_block()
         _, location = strip_location(self.closing)
-        self.functions[match.group(2)] = Function(match.group(2), arguments, region,
-                                                  match.group(1) == "public", location)
+        name = match.group(2).strip('"')
+        self.functions[name] = Function(name, arguments, region, match.group(1) == "public", location)
 
     def arguments(self, text):
         """The (name, type) pairs in the parentheses that begin the text."""
