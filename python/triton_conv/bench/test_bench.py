@@ -9,7 +9,7 @@ import plot
 import pytest
 import report
 import tutorial
-from triton_conv import bench, heuristics
+from triton_conv import bench, geometry, heuristics, launch
 from triton_conv.timing import geomean
 
 HERE = pathlib.Path(__file__).parent
@@ -65,6 +65,22 @@ def test_the_librarys_results_are_of_all_layers():
             ] == [layer["name"] for layer in json.loads((HERE / "layers.json").read_text())]
     assert results["summary"] == bench.summary(results["layers"])
     assert not results["environment"]["commit"].endswith("dirty")
+
+
+def test_few_kernels_serve_all_layers():
+    """Sizes are arguments of a kernel, and tiles few."""
+    kernels = set()
+    for layer in json.loads((HERE / "layers.json").read_text()):
+        problem = bench.describe(layer)
+        narrow = not launch.suits_tensor_cores(problem, 2)
+        if narrow:
+            kernels.add("direct")
+            problem = dataclasses.replace(problem, groups=problem.channels // heuristics.choose_bundle(problem, 2))
+        if problem.channels < 8:
+            kernels.add("pack")
+            problem = geometry.fold_width(problem, 2)[0]
+        kernels.add((problem.rank, narrow, heuristics.choose(problem, 2, 132)))
+    assert 8 < len(kernels) <= 24
 
 
 def test_the_rule_picks_what_was_measured_as_fast():

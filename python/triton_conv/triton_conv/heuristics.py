@@ -30,7 +30,8 @@ class Tile:
 class Shape:
     """A tile shape with its costs on an H200, in units of a step of tiles in turns at 128 bytes of channels.
 
-    Fitted to bench/results/shapes-h200.json. A tile of which only part has output channels costs ``partial`` times as much.
+    Fitted to bench/results/shapes-h200.json. A tile of which only part has output channels costs ``partial`` times as much,
+    and ``alone`` times if its group has no other.
     """
     block_m: int
     block_n: int
@@ -38,14 +39,15 @@ class Shape:
     step_cost: float
     end_cost: float
     partial: float
+    alone: float
     in_turns: bool = False
 
 
-SQUARE = Shape(128, 128, 2, 1.01, 2.0, 2.0)
-TALL = Shape(256, 128, 2, 1.91, 3.8, 1.0)
-WIDE = Shape(128, 256, 2, 1.90, 3.8, 1.0)
-NARROW = Shape(256, 64, 1, 1.16, 6.5, 1.0)
-IN_TURNS = Shape(128, 128, 1, 1.0, 1.1, 2.0, in_turns=True)
+SQUARE = Shape(128, 128, 2, 1.01, 2.0, 2.0, 2.0)
+TALL = Shape(256, 128, 2, 1.91, 3.8, 1.0, 1.35)
+WIDE = Shape(128, 256, 2, 1.90, 3.8, 1.0, 1.35)
+NARROW = Shape(256, 64, 1, 1.16, 6.5, 1.0, 1.0)
+IN_TURNS = Shape(128, 128, 1, 1.0, 1.1, 2.0, 2.0, in_turns=True)
 SHAPES = [SQUARE, TALL, WIDE, NARROW, IN_TURNS]
 
 
@@ -130,7 +132,7 @@ def choose(problem, size, multiprocessors, in_turns=True):
     def cost(shape):
         whole, rest = divmod(problem.group_out_channels, shape.block_n)
         columns = num_columns(problem, shape)
-        weight = (whole + shape.partial * (rest > 0)) * problem.groups / columns
+        weight = (whole + (shape.partial if whole else shape.alone) * (rest > 0)) * problem.groups / columns
         turns = ceil_div(num_tiles(problem, shape), multiprocessors)
         return turns * weight * (steps * max(share, 0.5) * shape.step_cost + shape.end_cost)
 
