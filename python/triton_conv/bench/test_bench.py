@@ -69,7 +69,7 @@ def test_the_librarys_results_are_of_all_layers():
 
 def test_few_kernels_serve_all_layers():
     """Sizes are arguments of a kernel, and tiles few."""
-    kernels = set()
+    kernels: set = set()
     for layer in json.loads((HERE / "layers.json").read_text()):
         problem = bench.describe(layer)
         narrow = not launch.suits_tensor_cores(problem, 2)
