@@ -1,5 +1,5 @@
 import pytest
-from triton_conv import launch
+from triton_conv import functional, launch
 
 
 def pytest_collection_modifyitems(items):
@@ -8,3 +8,10 @@ def pytest_collection_modifyitems(items):
         for item in items:
             if "test_geometry" not in str(item.path):
                 item.add_marker(pytest.mark.skip(reason="needs a Hopper or data-center Blackwell GPU"))
+
+
+@pytest.fixture(autouse=True)
+def nothing_prepared():
+    """A test that replaces a part must not meet what an earlier test prepared with another."""
+    for prepared in (functional._plans, functional._quick_plans, launch._launches):
+        prepared.clear()

@@ -192,6 +192,15 @@ def test_infinities_and_nans_spread_as_in_float64(kind):
     assert torch.equal(y.isposinf(), expected.isposinf()) and torch.equal(y.isneginf(), expected.isneginf())
 
 
+def test_a_residual_at_an_odd_address():
+    x, w = tensors(2, 2, 16, (6, 7), 16, (3, 3), torch.bfloat16)
+    flat = torch.randn(2 * 42 * 16 + 1, generator=torch.Generator().manual_seed(2)).to(x)
+    residual = flat[1:].view(2, 6, 7, 16).movedim(-1, 1)
+    assert residual.data_ptr() % 16 and residual.is_contiguous(memory_format=torch.channels_last)
+    for _ in range(2):
+        check(x, w, before=1, residual=residual)
+
+
 def test_padding_forms():
     x, w = tensors(2, 1, 16, (9, 10), 16, (3, 4), torch.bfloat16)
     same = triton_conv.conv2d(x, w, padding="same")  # one more after than before

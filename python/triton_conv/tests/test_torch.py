@@ -15,8 +15,8 @@ from triton_conv import functional, launch, tuning
 
 
 def forget_plans():
-    functional._plans.clear()
-    functional._quick_plans.clear()
+    for prepared in (functional._plans, functional._quick_plans, launch._launches):
+        prepared.clear()
 
 
 def arguments(rank=2, residual=False):

@@ -71,6 +71,8 @@ def based_on(descriptor, tensor):
 _counters: dict = {}
 CAPTURED_COUNTERS = 2**18
 MOST_EXPANDED = 256
+_launches: dict = {}
+MOST_LAUNCHES = 1024
 
 
 class Counters:
@@ -120,7 +122,7 @@ class FpropLaunch:
     again either.
     """
 
-    def __init__(self, problem, x, strides, w, pitch, y, epilogue, tile=None, autotune=False, state=None):
+    def __init__(self, problem, x, strides, w, pitch, y, epilogue, tile=None, autotune=False, flagged=False):
         count = multiprocessors(triton.runtime.driver.active, x.device.index or 0)
         hopper = active_target().arch // 10 == 9
         if autotune:
@@ -142,10 +144,10 @@ class FpropLaunch:
                       *geometry_arguments(problem))
         constants = dict(RANK=problem.rank, GROUP_M=tile.group_m, HOPPER=hopper, IN_TURNS=tile.in_turns,
                          STAGES=tile.stages, RESIDENT=tile.resident, DRAWN=tile.drawn, SLABS=tile.slabs,
-                         **epilogue.options(), FLAGGED=state is not None)
+                         **epilogue.options(), FLAGGED=flagged)
         self.constants = tuple(constants.values())
         self.grid = heuristics.grid(problem, tile, count), 1, 1
-        self.counters, self.state = counters(y.device), state
+        self.counters = counters(y.device)
         self.drawn, self.columns = tile.drawn, heuristics.num_columns(problem, tile) if tile.resident else 1
         self.num_warps = 8 if hopper and not tile.in_turns else 4
         self.compiled = self.expand = None
@@ -153,11 +155,11 @@ class FpropLaunch:
         self.current_stream = triton.runtime.driver.active.get_current_stream
         self.device_index = triton.runtime.driver.active.get_current_device()
 
-    def __call__(self, x, w, y, bias, residual):
+    def __call__(self, x, w, y, bias, residual, state=None):
+        """``state`` has counters and then the flag of a launch that sets one."""
         stream = self.current_stream(self.device_index)
-        if self.state is not None:
-            counter = self.state
-        else:
+        counter = state
+        if counter is None:
             counter = self.counters.take(self.columns, stream) if self.drawn else self.counters.unused
         hooks = triton.knobs.runtime
         if self.expand is not None and not (has_calls(hooks.launch_enter_hook) or has_calls(hooks.launch_exit_hook)):
@@ -202,9 +204,19 @@ class FpropLaunch:
 
 
 def launch_fprop(problem, x, strides, w, pitch, y, epilogue, tile=None, autotune=False, state=None):
-    """One launch on the tensor cores. ``state``, if given, has counters and then a flag, set if a sum is not finite."""
-    launch = FpropLaunch(problem, x, strides, w, pitch, y, epilogue, tile, autotune, state)
-    launch(x, w, y, epilogue.bias, epilogue.residual)
+    """One launch on the tensor cores, prepared at the first of its kind. ``state``, if given, has counters and then a flag,
+    set if a sum is not finite."""
+    bias = epilogue.bias
+    key = (active_driver(), problem, tuple(strides), pitch, x.dtype, x.device, None if bias is None else
+           (bias.dtype, bias.data_ptr() % 16), epilogue.residual is None, epilogue.activation, tile, autotune, state
+           is None)
+    launch = _launches.get(key)
+    if launch is None:
+        if len(_launches) >= MOST_LAUNCHES:
+            _launches.clear()
+        launch = _launches[key] = FpropLaunch(problem, x, strides, w, pitch, y, epilogue, tile, autotune, state
+                                              is not None)
+    launch(x, w, y, bias, epilogue.residual, state)
 
 
 def launch_direct(problem, x, w, y, epilogue, flag=None):
@@ -365,7 +377,7 @@ def plan(problem, x, w, bias, residual, activation, autotune=False):
 
     def epilogue(bias, residual):
         return Epilogue(None if bias is None else bias.contiguous(),
-                        None if residual is None else mem.channels_innermost(residual).contiguous(), activation)
+                        None if residual is None else mem.dense_residual(residual), activation)
 
     if is_empty(problem):
         return lambda x, w, bias, residual: x.new_empty(y_shape).movedim(-1, 1)
@@ -381,8 +393,8 @@ def plan(problem, x, w, bias, residual, activation, autotune=False):
 
     def convolve(x, w, bias, residual):
         y = x.new_empty_strided(shape, strides)
-        if residual is not None and residual.stride() != strides:
-            residual = mem.channels_innermost(residual).contiguous()
+        if residual is not None and (residual.stride() != strides or residual.data_ptr() % 16):
+            residual = mem.dense_residual(residual)
         launch(x, w if in_place else mem.weight_memory(w)[0], y, bias if bias is None else bias.contiguous(), residual)
         return y
 

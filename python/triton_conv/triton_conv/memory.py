@@ -117,6 +117,12 @@ def bundled_weight(w, groups, bundle):
     return kept(w, ("bundled", bundle), make)
 
 
+def dense_residual(residual):
+    """residual (N, K, *out) as memory (N, *out, K) that TMA can read."""
+    memory = channels_innermost(residual).contiguous()
+    return memory.clone() if memory.data_ptr() % 16 else memory
+
+
 def folded_input(problem, memory, padded, pixels):
     """The copy behind ``geometry.fold_width``: (N, ..., pixels, padded), zero where there is padding."""
     return packed(memory, pixels, padded, problem.before[-1])
