@@ -58,8 +58,8 @@ REAL_RUN = """
 On an H200
 ----------
 
-The page above was made on a simulated GPU. This is the script's output on an NVIDIA H200 (Triton 3.9.0, PyTorch 2.11, cuDNN 9.19),
-and TFLOP/s by layer on :doc:`more layers </gluon/performance>`:
+Where this page is built without a GPU, the output above is of a simulated one. This is the script's output on an NVIDIA H200
+(Triton 3.9.0, PyTorch 2.11, cuDNN 9.19), and TFLOP/s on :doc:`more layers </gluon/performance>`:
 
 .. literalinclude:: ../tutorial-h200.txt
    :language: text

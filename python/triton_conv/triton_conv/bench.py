@@ -126,6 +126,7 @@ def plot(found, path):
         axes.set_xticks(range(len(layers)), [layer["name"] for layer in layers], rotation=40, ha="right")
         axes.set_ylabel("TFLOP/s")
         axes.set_title(f"{environment['gpu']}, cuDNN {environment['cudnn']}, Triton {environment['triton']}")
+        axes.set_ylim(top=1.12 * axes.get_ylim()[1])  # the legend is above the bars
         axes.grid(axis="y", linewidth=0.4)
         axes.set_axisbelow(True)
         axes.legend(ncols=len(names), frameon=False)
