@@ -26,6 +26,10 @@ SOURCES := python docs $(SIMULATOR) test bin
 # Without a GPU the tutorial runs on the simulator, which reports what the kernels did.
 RUN := $(shell command -v nvidia-smi >/dev/null 2>&1 || echo -m triton_simulator --counts)
 
+# There, two processes test side by side; on a GPU one does, since tests measure its memory.
+PYTEST = $(shell command -v nvidia-smi >/dev/null 2>&1 || echo OMP_NUM_THREADS=1) $(PYTHON) -m pytest \
+	$(shell command -v nvidia-smi >/dev/null 2>&1 || echo "--numprocesses 2")
+
 HAS_CMAKE := $(shell command -v cmake >/dev/null 2>&1 && echo yes)
 
 .PHONY: help
@@ -54,19 +58,19 @@ tutorial: $(READY)
 test: lint $(if $(filter $(PINNED),$(TRITON)),test-docs) test-lit test-simulator test-bench test-gluon test-tutorial test-conv
 
 test-gluon: $(READY)
-	$(PYTHON) -m pytest python/test/gluon
-	$(PYTHON) -m pytest python/test/gluon --simulate sm_100
+	$(PYTEST) python/test/gluon
+	$(PYTEST) python/test/gluon --simulate sm_100
 
 test-tutorial: $(READY)
-	$(PYTHON) -m pytest $(TUTORIAL)
-	$(PYTHON) -m pytest $(TUTORIAL) --simulate sm_100
+	$(PYTEST) $(TUTORIAL)
+	$(PYTEST) $(TUTORIAL) --simulate sm_100
 
 # The library, whose kernels for sm_100 need to be compiled and simulated with one Triton only.
 .PHONY: test-conv
 test-conv: $(READY)
-	$(PYTHON) -m pytest $(LIBRARY)/tests
+	$(PYTEST) $(LIBRARY)/tests
 ifeq ($(TRITON),$(PINNED))
-	$(PYTHON) -m pytest $(LIBRARY)/tests/test_conv.py $(LIBRARY)/tests/test_models.py --simulate sm_100
+	$(PYTEST) $(LIBRARY)/tests/test_conv.py $(LIBRARY)/tests/test_models.py --simulate sm_100
 endif
 
 test-bench: $(READY)
@@ -88,7 +92,7 @@ run-lit: $(READY)
 	$(PYTHON) -c "import lit.main; lit.main.main()" -v test
 
 test-simulator: $(READY)
-	$(PYTHON) -m pytest $(SIMULATOR)/tests
+	$(PYTEST) $(SIMULATOR)/tests
 
 .PHONY: lint format
 lint: $(READY)
