@@ -244,13 +244,17 @@ def suits_tensor_cores(problem, size):
                                    and problem.group_out_channels * size % 16 == 0)
 
 
+def parts(problem):
+    """The images of each launch, and the problem that they are."""
+    for start, length in split_batch(problem):
+        yield slice(start, start + length), dataclasses.replace(problem, batch=length)
+
+
 def run_direct(problem, x, w, y, epilogue):
     x, w = mem.channels_innermost(x), mem.dense_weight(w)
     if x.stride(-1) != 1:
         x = x.contiguous()
-    for start, length in split_batch(problem):
-        images = slice(start, start + length)
-        part = dataclasses.replace(problem, batch=length)
+    for images, part in parts(problem):
         launch_direct(part, x[images], w, y[images], epilogue.part(images))
 
 
@@ -262,9 +266,7 @@ def run_bundled(problem, x, w, y, epilogue, bundle, autotune=False):
     dense, pitch = mem.weight_memory(mem.bundled_weight(w, problem.groups, bundle))
     driver = triton.runtime.driver.active
     stream = driver.get_current_stream(driver.get_current_device())
-    for start, length in split_batch(problem):
-        images = slice(start, start + length)
-        part = dataclasses.replace(problem, batch=length)
+    for images, part in parts(problem):
         together = dataclasses.replace(part, groups=problem.channels // bundle)
         state = counters(x.device).take(heuristics.MOST_COLUMNS + 2, stream)
         launch_fprop(together, x[images], strides, dense, pitch, y[images], epilogue.part(images), None, autotune,
@@ -293,9 +295,7 @@ def run_fprop(problem, x, w, y, epilogue, autotune=False):
         x = mem.pitched(x)
         strides = mem.element_strides(x)
         w, pitch = mem.weight_memory(w)
-    for start, length in split_batch(problem):
-        images = slice(start, start + length)
-        part = dataclasses.replace(problem, batch=length)
+    for images, part in parts(problem):
         launch_fprop(part, x[images], strides, w, pitch, y[images], epilogue.part(images), autotune=autotune)
 
 

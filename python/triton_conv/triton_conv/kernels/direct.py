@@ -130,7 +130,8 @@ def direct_kernel(x, w, y, residual, bias, flag, rows, groups, K, C, D, H, W, Z,
     gdc_launch_dependents()
     tiles = gl.cdiv(rows, BLOCK_M) * gl.cdiv(groups, BLOCK_G) * gl.cdiv(K, BLOCK_N)
     if REPAIRS:
-        tiles *= gl.load(flag)
+        tiles *= gl.atomic_add(flag,
+                               0)  # by one thread for all: one that came late to a load could meet the cleared flag
         if gl.atomic_add(flag + 1, 1) == gl.num_programs(0) - 1:
             gl.atomic_xchg(flag, 0)
             gl.atomic_xchg(flag + 1, 0)

@@ -5,12 +5,13 @@ from triton.experimental.gluon import language as gl
 from triton.experimental.gluon.language.nvidia.hopper import mbarrier
 from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
 
+from ..heuristics import MOST_COLUMNS
 from . import mma_sm90, mma_sm100
 from .epilogue import Output, store_in_turns_partition, store_partition
 from .pipeline import Operands, Tickets, load_partition
 from .schedule import Schedule
 
-COUNTERS = gl.constexpr(64)  # behind them are the flag of sums that are not finite, and how many have read it
+COUNTERS = gl.constexpr(MOST_COLUMNS)  # behind them are the flag of sums that are not finite, and how many have read it
 SIZES = ("rows K C groups Z P Q T R S stride_d stride_h stride_w before_d before_h before_w dilation_d dilation_h "
          "dilation_w").split()
 
