@@ -76,7 +76,7 @@ _plans: dict = {}  # by what the operator gets
 _quick_plans: dict = {}  # by what a caller wrote
 MOST_PLANS = 4096
 _NUM_DEVICES = torch.cuda.device_count()
-_PLAIN_TYPES = (torch.Tensor, torch.nn.Parameter)
+_PLAIN_TYPES = frozenset((torch.Tensor, torch.nn.Parameter))
 
 
 def _likeness(tensor):
@@ -181,20 +181,29 @@ def geometry_of(rank, taps, stride, padding, dilation):
     return stride, *padding_of(padding, taps, stride, dilation), dilation
 
 
-def _is_plain(*tensors):
+# By these names, since looking them up in their modules would take a tenth of a call.
+_is_compiling = torch.compiler.is_compiling
+_dispatch_modes, _function_modes = _C._len_torch_dispatch_stack, _C._len_torch_function_stack
+_is_autocast, _tracing_state, _transforms = (_C._is_any_autocast_enabled, _C._get_tracing_state,
+                                             _C._functorch.peek_interpreter_stack)
+_is_grad_enabled, _current_device = torch.is_grad_enabled, torch.cuda.current_device
+
+
+def _is_plain(input, weight, bias, residual):
     """Whether only values are asked for: no gradient, trace, transform, autocast or mode that would have to see the operator."""
-    if (torch.compiler.is_compiling() or _C._len_torch_dispatch_stack() or _C._len_torch_function_stack()
-            or _C._is_any_autocast_enabled() or _C._get_tracing_state() is not None
-            or _C._functorch.peek_interpreter_stack() is not None):
+    if (_is_compiling() or _dispatch_modes() or _function_modes() or _is_autocast() or _tracing_state() is not None
+            or _transforms() is not None):
         return False
-    grad = torch.is_grad_enabled()
-    for tensor in tensors:
-        if tensor is not None and (type(tensor) not in _PLAIN_TYPES or (grad and tensor.requires_grad)):
-            return False
-    device = tensors[0].device
-    if device.type == "cuda":
-        return _NUM_DEVICES == 1 or device.index == torch.cuda.current_device()
-    return device.type == "cpu"
+    if type(input) not in _PLAIN_TYPES or type(weight) not in _PLAIN_TYPES or not (
+        (bias is None or type(bias) in _PLAIN_TYPES) and (residual is None or type(residual) in _PLAIN_TYPES)):
+        return False
+    if _is_grad_enabled() and (input.requires_grad or weight.requires_grad or
+                               (bias is not None and bias.requires_grad) or
+                               (residual is not None and residual.requires_grad)):
+        return False
+    if input.is_cuda:
+        return _NUM_DEVICES == 1 or input.device.index == _current_device()
+    return input.is_cpu
 
 
 def convolve(rank, input, weight, bias, stride, padding, dilation, groups, activation, residual, autotune):
