@@ -34,7 +34,7 @@ def candidates(layer, dtype=torch.bfloat16):
     w = torch.randn((problem.out_channels, *problem.taps, problem.group_channels), device="cuda").to(dtype)
     y = torch.empty((problem.batch, *problem.out, problem.out_channels), dtype=dtype, device="cuda")
     strides = mem.element_strides(x)
-    for tile in tuning.candidates(problem, size, True, multiprocessors()):
+    for tile in tuning.candidates(problem, size, heuristics.SHAPES, multiprocessors()):
         prepared = launch.FpropLaunch(problem, x, strides, w, problem.group_channels, y,
                                       launch.Epilogue(None, None, "none"), tile)
         found[heuristics.name_of(tile)] = lambda prepared=prepared: prepared(x, w, y, None, None)
@@ -52,7 +52,7 @@ def main():
         problem, functions = candidates(layer)
         if len(functions) == 1:
             continue
-        times = side_by_side(functions, rounds=9)
+        times = side_by_side(functions, rounds=7)
         tile = heuristics.choose(problem, 2, multiprocessors())
         chosen = heuristics.name_of(tile)
         rows.append({"name": layer["name"], "problem": dataclasses.asdict(problem), "chosen": chosen, "ms": times})

@@ -273,12 +273,13 @@ SHAPES = {heuristics.name_of(heuristics.make_tile(shape, 64, 2)): shape for shap
                           for dtype in (DTYPES if torch.cuda.is_available() else DTYPES[number % 3:][:1])])
 def test_each_shape(shape, dtype, monkeypatch):
     """One tile, so that one of two writers has none; a few; more than programs, with the residual's refills."""
-    if SHAPES[shape].in_turns and not is_hopper():
+    if SHAPES[shape].for_hopper and not is_hopper():
         pytest.skip("a schedule for Hopper")
     monkeypatch.setattr(
         launch.heuristics, "choose", lambda problem, size, *_: heuristics.make_tile(
             SHAPES[shape], heuristics.block_of_channels(problem, size), size))
-    for N, C, extents, K in [(1, 64, (9, 9), 8), (2, 160, (20, 20), 280), (3, 40, (31, 33), 136)]:
+    for N, C, extents, K in [(1, 64, (9, 9), 8), (2, 160, (20, 20), 280), (3, 40, (31, 33), 136),
+                             (2, 64, (25, 25), 392)]:
         x, w = tensors(2, N, C, extents, K, (3, 3), dtype)
         generator = torch.Generator().manual_seed(1)
         bias = torch.randn(K, generator=generator).to(x)

@@ -105,9 +105,10 @@ def test_tiles_fit_and_do_not_mix_groups():
                               (3, ), (1, ), (1, ), (1, ), (1, ), groups)  # yapf: disable
         tile = heuristics.choose(problem, size, 132)
         pixels, weights = (tile.block_k * size * rows for rows in (tile.block_m, tile.block_n))
-        slabs = tile.block_m * tile.width * size * tile.slabs * (2 if tile.in_turns else 1)
-        blocks = tile.resident or tile.stages
-        assert tile.stages >= 3 and tile.stages * pixels + blocks * weights + slabs + 1024 <= 227 * 1024
+        slabs = tile.line * tile.width * size * tile.slabs * (2 if tile.in_turns else 1)
+        stages = tile.stages // tile.lines
+        blocks = tile.resident or stages
+        assert stages >= 3 and stages * pixels + blocks * weights + slabs + 1024 <= 227 * 1024
         assert tile.block_k * size in (32, 64, 128) and slabs >= 16 * 1024 and tile.block_n % tile.width == 0
         assert tile.drawn or not tile.resident
         columns = heuristics.num_columns(problem, tile)

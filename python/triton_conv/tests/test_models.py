@@ -26,7 +26,12 @@ def use_ours(model):
     return report
 
 
+def torchvision_resnet50():
+    return pytest.importorskip("torchvision", reason="its ResNet-50 is one of the models").models.resnet50()
+
+
 MODELS = {
+    "torchvision's resnet50": (torchvision_resnet50, (8, 3, 224, 224) if ON_GPU else (1, 3, 32, 32)),
     "resnet": (lambda: models.resnet((3, 4, 6, 3) if ON_GPU else (1, 1, 1, 1)), (8, 3, 224, 224) if ON_GPU else (2, 3, 64, 64)),
     "unet": (lambda: models.UNet((320, 640, 1280) if ON_GPU else (64, 128, 192)), (2, 4, 64, 64) if ON_GPU else (1, 4, 16, 16)),
     "video decoder": (lambda: models.video_decoder((512, 256, 128) if ON_GPU else (64, 32, 16)),

@@ -19,7 +19,7 @@ def shared_layout(block, dtype):
 
 def input_descriptor(problem, x, strides, tile):
     """x for the im2col loads; ``strides`` are those of (N, *extents), in elements."""
-    block = [tile.block_m, tile.block_k]
+    block = [tile.line, tile.block_k]
     return TensorDescriptorIm2Col(x, [problem.batch, *problem.extents, problem.channels], [*strides, 1], block,
                                   shared_layout(block, x.dtype), round_f32_to_tf32=x.dtype == torch.float32,
                                   element_strides=[1, *problem.strides, 1], pixel_box_lower_corner=list(problem.lower),
@@ -29,14 +29,16 @@ def input_descriptor(problem, x, strides, tile):
 def weight_descriptor(problem, w, pitch, tile):
     """w as (taps, K, C): a tap is a dimension of its own, so that channels past the last are filled on this side as well.
     ``pitch`` is the elements from one tap to the next."""
-    taps, block = math.prod(problem.taps), [1, tile.block_n, tile.block_k]
+    taps = math.prod(problem.taps)
+    columns = tile.block_n & -tile.block_n  # a power of two that divides the columns of each part of the block
+    block = [1, columns, tile.block_k]
     return TensorDescriptor(w, [taps, problem.out_channels, problem.group_channels], [pitch, taps * pitch, 1], block,
                             shared_layout(block, w.dtype), round_f32_to_tf32=w.dtype == torch.float32)
 
 
 def output_descriptor(problem, y, tile):
     """y, or a residual, as (groups, rows, K of a group), so that a tile at a group's end writes nothing of the next."""
-    block = [1, tile.block_m, tile.width]
+    block = [1, tile.line, tile.width]
     shape = [problem.groups, problem.rows, problem.group_out_channels]
     return TensorDescriptor(y, shape, [problem.group_out_channels, problem.out_channels, 1], block,
                             shared_layout(block, y.dtype))

@@ -8,7 +8,18 @@ SHARED_BYTES = 227 * 1024
 SLAB_BYTES = 16 * 1024
 BARRIER_BYTES = 1024
 WIDEST_SWIZZLE = 128
-TURN_COLUMNS = 32
+MOST_STAGES = 12
+MOST_OF_TURN = 4096  # elements of a slab
+
+
+def power_of_two(n):
+    """The smallest power of two of at least n."""
+    return 1 << (n - 1).bit_length()
+
+
+def line_of(block_m):
+    """The rows that are loaded, multiplied and stored at once: a power of two, as a tensor's sizes are."""
+    return block_m & -block_m
 
 
 @dataclasses.dataclass(frozen=True)
@@ -21,9 +32,18 @@ class Tile:
     stages: int
     slabs: int
     in_turns: bool = False  # Hopper: two partitions take tiles in turns, each with ``slabs`` buffers of its own
-    group_m: int = 4
+    group_m: int = 1
     drawn: bool = False  # tiles go to whoever is free, not to all programs by turns
     resident: int = 0  # how many blocks of weights stay in shared memory; 0: they go through the stages
+
+    @property
+    def line(self):
+        """The rows of a load, all or a part of a tile's."""
+        return line_of(self.block_m)
+
+    @property
+    def lines(self):
+        return self.block_m // self.line
 
 
 @dataclasses.dataclass(frozen=True)
@@ -42,13 +62,28 @@ class Shape:
     alone: float
     in_turns: bool = False
 
+    @property
+    def for_hopper(self):
+        """Accumulators in registers may be in parts, and each partition may have its own."""
+        return self.in_turns or self.block_n != power_of_two(self.block_n)
 
-SQUARE = Shape(128, 128, 2, 1.01, 2.0, 2.0, 2.0)
-TALL = Shape(256, 128, 2, 1.91, 3.8, 1.0, 1.35)
-WIDE = Shape(128, 256, 2, 1.90, 3.8, 1.0, 1.35)
-NARROW = Shape(256, 64, 1, 1.16, 6.5, 1.0, 1.0)
-IN_TURNS = Shape(128, 128, 1, 1.0, 1.1, 2.0, 2.0, in_turns=True)
-SHAPES = [SQUARE, TALL, WIDE, NARROW, IN_TURNS]
+
+SQUARE = Shape(128, 128, 2, 1.03, 1.8, 2.0, 2.0)
+TALL = Shape(256, 128, 2, 1.95, 3.2, 1.0, 1.35)
+WIDE = Shape(128, 256, 2, 1.93, 3.6, 1.0, 1.35)
+NARROW = Shape(256, 64, 1, 1.15, 2.7, 1.0, 1.0)
+IN_TURNS = Shape(128, 128, 1, 1.0, 1.05, 2.0, 2.0, in_turns=True)
+LARGE = Shape(256, 192, 2, 3.0, 6.9, 1.0, 1.35)
+BROAD = Shape(128, 320, 2, 2.53, 4.6, 1.1, 1.0)
+TALL_IN_TURNS = Shape(192, 128, 2, 1.51, 2.8, 1.0, 1.5, in_turns=True)
+SHAPES = [SQUARE, TALL, WIDE, NARROW, IN_TURNS, LARGE, BROAD, TALL_IN_TURNS]
+
+
+def shapes_for(hopper, activation="none", has_residual=False):
+    """Those that a kernel with this epilogue has registers for."""
+    if not hopper:
+        return [shape for shape in SHAPES if not shape.for_hopper]
+    return [shape for shape in SHAPES if not (shape.in_turns and has_residual and activation == "gelu")]
 
 
 def name_of(tile):
@@ -82,16 +117,16 @@ def num_steps(problem, block_k):
 def make_tile(shape, block_k, size, resident=0):
     """As many stages as shared memory holds beside the slabs and the weights that stay."""
     pixels, weights = size * block_k * shape.block_m, size * block_k * shape.block_n
-    width = SLAB_BYTES // (size * shape.block_m)
-    slabs, writers = shape.slabs, 1
-    if shape.in_turns:  # half as many threads write a slab, and more columns than these would not fit their registers
-        narrow = min(width, TURN_COLUMNS)
+    line = line_of(shape.block_m)
+    width, slabs, writers = SLAB_BYTES // (size * line), shape.slabs, 1
+    if shape.in_turns:  # half as many threads write a slab, and one of more elements would not fit their registers
+        narrow = min(width, MOST_OF_TURN // line, WIDEST_SWIZZLE // size)
         width, slabs, writers = narrow, width // narrow, 2
     width = min(width, shape.block_n)
-    left = SHARED_BYTES - BARRIER_BYTES - writers * slabs * size * shape.block_m * width - resident * weights
-    stages = left // (pixels if resident else pixels + weights)
-    return Tile(shape.block_m, shape.block_n, block_k, width, min(stages, 12), slabs, shape.in_turns, drawn=resident
-                > 0, resident=resident)
+    left = SHARED_BYTES - BARRIER_BYTES - writers * slabs * size * line * width - resident * weights
+    stages = min(left // (pixels if resident else pixels + weights), MOST_STAGES) * (shape.block_m // line)
+    return Tile(shape.block_m, shape.block_n, block_k, width, stages, slabs, shape.in_turns, drawn=resident > 0,
+                resident=resident)
 
 
 RESIDENT_BLOCKS = (2, 9, 27)  # filters of 1x1, 3x3 and 3x3x3: few sizes, so that few kernels are compiled
@@ -107,7 +142,7 @@ def make_resident(shape, problem, block_k, size, multiprocessors):
     for blocks in RESIDENT_BLOCKS:
         if steps <= blocks:
             tile = make_tile(shape, block_k, size, blocks)
-            return tile if tile.stages >= 3 else None
+            return tile if tile.stages >= 3 * tile.lines else None
     return None
 
 
@@ -119,7 +154,7 @@ def grid(problem, tile, multiprocessors):
     return min(ceil_div(problem.rows, tile.block_m), multiprocessors // columns) * columns
 
 
-def choose(problem, size, multiprocessors, in_turns=True):
+def choose(problem, size, multiprocessors, shapes=SHAPES):
     """The tile whose busiest program is done first: the tiles that it gets, times what one costs.
 
     Weights stay in shared memory where they make up much of what a step loads, and with them, or where steps are few and
@@ -136,12 +171,15 @@ def choose(problem, size, multiprocessors, in_turns=True):
         turns = ceil_div(num_tiles(problem, shape), multiprocessors)
         return turns * weight * (steps * max(share, 0.5) * shape.step_cost + shape.end_cost)
 
-    shape = min((shape for shape in SHAPES if in_turns or not shape.in_turns), key=cost)
+    shape = min(shapes, key=cost)
     if shape is NARROW or steps <= SHORT:
         tile = make_resident(shape, problem, block_k, size, multiprocessors)
         if tile:
             return tile
-    return dataclasses.replace(make_tile(shape, block_k, size), drawn=steps <= SHORT)
+    # Programs that run side by side have all columns of a block of rows, which comes from L2 once for neighbors on the
+    # chip. With many columns that would be too few rows for so many weights.
+    group_m = 1 if num_columns(problem, shape) <= 16 else 8
+    return dataclasses.replace(make_tile(shape, block_k, size), drawn=steps <= SHORT, group_m=group_m)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -152,11 +190,6 @@ class DirectTile:
     block_n: int
     block_k: int
     vector: int
-
-
-def power_of_two(n):
-    """The smallest power of two of at least n."""
-    return 1 << (n - 1).bit_length()
 
 
 def choose_bundle(problem, size):

@@ -125,16 +125,15 @@ class FpropLaunch:
     def __init__(self, problem, x, strides, w, pitch, y, epilogue, tile=None, autotune=False, flagged=False):
         count = multiprocessors(triton.runtime.driver.active, x.device.index or 0)
         hopper = active_target().arch // 10 == 9
+        shapes = heuristics.shapes_for(hopper, epilogue.activation, epilogue.residual is not None)
         if autotune:
 
             def launch_with(tile):
                 launch = FpropLaunch(problem, x, strides, w, pitch, y, epilogue, tile)
                 return lambda: launch(x, w, y, epilogue.bias, epilogue.residual)
 
-            tile = tuning.best_tile(problem, x.dtype, x.device, hopper, count, epilogue.options(), launch_with)
-        # In turns, the epilogue's widest form would not fit the registers.
-        in_turns = hopper and not (epilogue.residual is not None and epilogue.activation == "gelu")
-        tile = tile or heuristics.choose(problem, x.element_size(), count, in_turns)
+            tile = tuning.best_tile(problem, x.dtype, x.device, shapes, count, epilogue.options(), launch_with)
+        tile = tile or heuristics.choose(problem, x.element_size(), count, shapes)
         self.x_desc = descriptors.input_descriptor(problem, x, strides, tile)
         self.w_desc = descriptors.weight_descriptor(problem, w, pitch, tile)
         self.y_desc = descriptors.output_descriptor(problem, y, tile)
@@ -142,9 +141,9 @@ class FpropLaunch:
             template.base = None  # a launch outlives its tensors
         self.sizes = (problem.rows, problem.group_out_channels, problem.group_channels, problem.groups,
                       *geometry_arguments(problem))
-        constants = dict(RANK=problem.rank, GROUP_M=tile.group_m, HOPPER=hopper, IN_TURNS=tile.in_turns,
-                         STAGES=tile.stages, RESIDENT=tile.resident, DRAWN=tile.drawn, SLABS=tile.slabs,
-                         **epilogue.options(), FLAGGED=flagged)
+        constants = dict(RANK=problem.rank, BLOCK_M=tile.block_m, BLOCK_N=tile.block_n, GROUP_M=tile.group_m,
+                         HOPPER=hopper, IN_TURNS=tile.in_turns, STAGES=tile.stages, RESIDENT=tile.resident,
+                         DRAWN=tile.drawn, SLABS=tile.slabs, **epilogue.options(), FLAGGED=flagged)
         self.constants = tuple(constants.values())
         self.grid = heuristics.grid(problem, tile, count), 1, 1
         self.counters = counters(y.device)

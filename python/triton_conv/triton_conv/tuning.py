@@ -36,18 +36,20 @@ def keep(path, key, tile):
     os.replace(file.name, path)
 
 
-def candidates(problem, size, hopper, multiprocessors):
-    """Each shape, with tiles by turns and drawn, and with weights that stay where they can."""
+def candidates(problem, size, shapes, multiprocessors):
+    """Each shape, with weights that stay where they can, and with tiles drawn where steps are few enough for memory to be the
+    limit."""
     block_k, tiles = heuristics.block_of_channels(problem, size), []
-    for shape in heuristics.SHAPES:
-        if hopper or not shape.in_turns:
-            tile = heuristics.make_tile(shape, block_k, size)
-            tiles += [tile, dataclasses.replace(tile, drawn=True)]
-            tiles.append(heuristics.make_resident(shape, problem, block_k, size, multiprocessors))
+    for shape in shapes:
+        tile = heuristics.make_tile(shape, block_k, size)
+        tiles.append(tile)
+        if heuristics.num_steps(problem, block_k) <= 4 * heuristics.SHORT:
+            tiles.append(dataclasses.replace(tile, drawn=True))
+        tiles.append(heuristics.make_resident(shape, problem, block_k, size, multiprocessors))
     return [tile for tile in tiles if tile]
 
 
-def best_tile(problem, dtype, device, hopper, multiprocessors, options, launch_with):
+def best_tile(problem, dtype, device, shapes, multiprocessors, options, launch_with):
     """The fastest tile for a problem; ``launch_with(tile)`` gives a function that launches it."""
     if device.type != "cuda":
         raise NotImplementedError(
@@ -56,7 +58,7 @@ def best_tile(problem, dtype, device, hopper, multiprocessors, options, launch_w
     known = read(path).get(key)
     if known:
         return heuristics.Tile(**known)
-    tiles = candidates(problem, dtype.itemsize, hopper, multiprocessors)
+    tiles = candidates(problem, dtype.itemsize, shapes, multiprocessors)
     print(f"triton_conv: timing {len(tiles)} tiles for {problem}", file=sys.stderr)
     times = timing.side_by_side({tile: launch_with(tile) for tile in tiles}, rounds=7)
     for tile, ms in sorted(times.items(), key=lambda item: item[1]):

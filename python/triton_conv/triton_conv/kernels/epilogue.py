@@ -15,7 +15,7 @@ from .schedule import Schedule
 
 @aggregate
 class Output:
-    """Where the result goes. Descriptors are of [groups, rows, K], and slabs of [1, BLOCK_M, WIDTH]."""
+    """Where the result goes. Descriptors are of [groups, rows, K], and slabs of [1, LINE, WIDTH]."""
     y_desc: tma.tensor_descriptor
     residual_desc: tma.tensor_descriptor
     bias: gl.tensor
@@ -40,6 +40,21 @@ class Output:
         slab = self.slabs.index(self.ring.slot(i))
         return slab.reshape((slab.shape[1], slab.shape[2]))
 
+    @gluon.jit
+    def slabs_of_line(self, schedule):
+        return schedule.BLOCK_N // self.WIDTH
+
+    @gluon.jit
+    def slabs_of_tile(self, schedule):
+        return schedule.BLOCK_M // schedule.LINE * (schedule.BLOCK_N // self.WIDTH)
+
+    @gluon.jit
+    def place(self, schedule, tile, j):
+        """Of slab j of a tile in global memory, as the descriptors of output and residual see it."""
+        line = j // self.slabs_of_line(schedule)
+        column = j % self.slabs_of_line(schedule) * self.WIDTH
+        return [tile.group, tile.off_m + line * schedule.LINE, tile.off_n + column]
+
 
 @gluon.jit
 def activate(x, ACTIVATION: gl.constexpr):
@@ -55,7 +70,7 @@ def activate(x, ACTIVATION: gl.constexpr):
 
 @gluon.jit
 def write_slab(output: Output, schedule: Schedule, tile, columns, j, i):
-    """Slab j of a tile, columns [BLOCK_M, WIDTH] of the accumulator, into the slot of turn i."""
+    """Slab j of a line of a tile, columns [LINE, WIDTH] of an accumulator, into the slot of turn i."""
     if output.FLAGGED:
         rows = gl.sum(columns * 0.0, 1)  # NaN where a sum is not finite
         gl.store(output.flag + gl.zeros_like(rows).to(gl.int32), 1, mask=rows != 0)
@@ -90,11 +105,15 @@ def take_columns(x, j: gl.constexpr, WIDTH: gl.constexpr):
 
 
 @gluon.jit
-def write_tile(output: Output, schedule: Schedule, tile, acc, i):
-    """The whole accumulator [BLOCK_M, BLOCK_N] in registers, by slabs from turn i on; returns the turn after the last."""
-    for j in gl.static_range(schedule.BLOCK_N // output.WIDTH):
-        write_slab(output, schedule, tile, take_columns(acc, j, output.WIDTH), j, i + j)
-    return i + schedule.BLOCK_N // output.WIDTH
+def write_tile(output: Output, schedule: Schedule, tile, accs, i):
+    """Accumulators [LINE, columns] in registers, line by line, by slabs from turn i on; returns the turn after the last."""
+    number = 0
+    for part in gl.static_range(len(accs)):
+        for j in gl.static_range(accs[part].shape[1] // output.WIDTH):
+            write_slab(output, schedule, tile, take_columns(accs[part], j, output.WIDTH),
+                       number % output.slabs_of_line(schedule), i + number)
+            number += 1
+    return i + number
 
 
 @gluon.jit
@@ -104,8 +123,8 @@ def refill(output: Output, schedule: Schedule, index, j: gl.constexpr, i):
     tile = schedule.tile(gl.minimum(index, schedule.num_tiles() - 1))
     empty = output.ring.empty(i)
     mbarrier.expect(empty, output.residual_desc.nbytes_per_cta, pred=there)
-    place = [tile.group, tile.off_m, tile.off_n + j * output.WIDTH]
-    tma.async_load(output.residual_desc, place, empty, output.slabs.index(output.ring.slot(i)), pred=there)
+    tma.async_load(output.residual_desc, output.place(schedule, tile, j), empty,
+                   output.slabs.index(output.ring.slot(i)), pred=there)
 
 
 @gluon.jit
@@ -116,22 +135,33 @@ def first_refills(output: Output, schedule: Schedule, index):
 
 
 @gluon.jit
+def give_back(output: Output, schedule: Schedule, index, j: gl.constexpr, i):
+    """The slot of slab j of a tile whose first slab is turn i; with a residual, that of the slab that comes next there."""
+    if output.HAS_RESIDUAL:
+        SLOTS: gl.constexpr = output.ring.SLOTS
+        refill(output, schedule, index, (j + SLOTS) % output.slabs_of_tile(schedule), i + j + SLOTS)
+    else:
+        mbarrier.arrive(output.ring.empty(i + j))
+
+
+@gluon.jit
 def store_tile(output: Output, schedule: Schedule, tickets: Tickets, index, turn, i):
-    """Store a tile's slabs from turn i of their ring on, and give their slots back. Returns the ticket of ``turn``, that of the
-    tile whose slabs come next in these slots: with a residual, the last slots get that tile's."""
-    PER_TILE: gl.constexpr = schedule.BLOCK_N // output.WIDTH
+    """Store a tile's slabs from turn i of their ring on, and give their slots back, each while the next one is stored. Returns
+    the ticket of ``turn``, that of the tile whose slabs come next in these slots: with a residual, the last slots get
+    that tile's."""
+    PER_TILE: gl.constexpr = output.slabs_of_tile(schedule)
+    SLOTS: gl.constexpr = output.ring.SLOTS
+    LAG: gl.constexpr = 1 if SLOTS > 1 else 0
     tile = schedule.tile(index)
-    for j in gl.static_range(PER_TILE):
-        output.ring.wait_full(i + j)
-        tma.async_store(output.y_desc, [tile.group, tile.off_m, tile.off_n + j * output.WIDTH],
-                        output.slabs.index(output.ring.slot(i + j)))
-        tma.store_wait(0)
-        if j == PER_TILE - (output.ring.SLOTS if output.HAS_RESIDUAL else 1):
-            index = tickets.take(turn)
-        if output.HAS_RESIDUAL:
-            refill(output, schedule, index, (j + output.ring.SLOTS) % PER_TILE, i + j + output.ring.SLOTS)
-        else:
-            mbarrier.arrive(output.ring.empty(i + j))
+    for j in gl.static_range(PER_TILE + LAG):
+        if j < PER_TILE:
+            output.ring.wait_full(i + j)
+            tma.async_store(output.y_desc, output.place(schedule, tile, j), output.slabs.index(output.ring.slot(i + j)))
+        if j >= LAG:
+            tma.store_wait(LAG if j < PER_TILE else 0)
+            if j - LAG == PER_TILE - (SLOTS if output.HAS_RESIDUAL else 1):
+                index = tickets.take(turn)
+            give_back(output, schedule, index, j - LAG, i)
     return index
 
 
@@ -144,7 +174,7 @@ def store_partition(schedule: Schedule, tickets: Tickets, output: Output):
     while index < schedule.num_tiles():
         turn += 1
         index = store_tile(output, schedule, tickets, index, turn, i)
-        i += schedule.BLOCK_N // output.WIDTH
+        i += output.slabs_of_tile(schedule)
 
 
 @gluon.jit
@@ -161,4 +191,4 @@ def store_in_turns_partition(schedule: Schedule, tickets: Tickets, even: Output,
         if other < schedule.num_tiles():
             other = store_tile(odd, schedule, tickets, other, turn + 2, i)
         turn += 2
-        i += schedule.BLOCK_N // even.WIDTH
+        i += even.slabs_of_tile(schedule)

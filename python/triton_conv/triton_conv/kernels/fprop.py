@@ -17,11 +17,7 @@ SIZES = ("rows K C groups Z P Q T R S stride_d stride_h stride_w before_d before
 
 
 @gluon.jit
-def in_turns(schedule: Schedule, operands: Operands, y_desc, residual_desc, bias, flag, RANK: gl.constexpr,
-             SLABS: gl.constexpr, HAS_BIAS: gl.constexpr, HAS_RESIDUAL: gl.constexpr, ACTIVATION: gl.constexpr,
-             FLAGGED: gl.constexpr):
-    even = Output.create(y_desc, residual_desc, bias, flag, SLABS, HAS_BIAS, HAS_RESIDUAL, ACTIVATION, FLAGGED)
-    odd = Output.create(y_desc, residual_desc, bias, flag, SLABS, HAS_BIAS, HAS_RESIDUAL, ACTIVATION, FLAGGED)
+def in_turns(schedule: Schedule, operands: Operands, even: Output, odd: Output, RANK: gl.constexpr):
     turns = mbarrier.allocate_mbarrier(batch=2)
     for i in gl.static_range(2):
         mbarrier.init(turns.index(i), count=1)
@@ -34,29 +30,30 @@ def in_turns(schedule: Schedule, operands: Operands, y_desc, residual_desc, bias
 @gluon.jit(do_not_specialize=SIZES)
 def fprop_kernel(x_desc, w_desc, y_desc, residual_desc, bias, counter, rows, K, C, groups, Z, P, Q, T, R, S, stride_d,
                  stride_h, stride_w, before_d, before_h, before_w, dilation_d, dilation_h, dilation_w,
-                 RANK: gl.constexpr, GROUP_M: gl.constexpr, HOPPER: gl.constexpr, IN_TURNS: gl.constexpr,
-                 STAGES: gl.constexpr, RESIDENT: gl.constexpr, DRAWN: gl.constexpr, SLABS: gl.constexpr,
-                 HAS_BIAS: gl.constexpr, HAS_RESIDUAL: gl.constexpr, ACTIVATION: gl.constexpr, FLAGGED: gl.constexpr):
+                 RANK: gl.constexpr, BLOCK_M: gl.constexpr, BLOCK_N: gl.constexpr, GROUP_M: gl.constexpr,
+                 HOPPER: gl.constexpr, IN_TURNS: gl.constexpr, STAGES: gl.constexpr, RESIDENT: gl.constexpr,
+                 DRAWN: gl.constexpr, SLABS: gl.constexpr, HAS_BIAS: gl.constexpr, HAS_RESIDUAL: gl.constexpr,
+                 ACTIVATION: gl.constexpr, FLAGGED: gl.constexpr):
     flag = counter + COUNTERS
     schedule = Schedule(rows, K, C, groups, Z, P, Q, T, R, S, stride_d, stride_h, stride_w, before_d, before_h,
-                        before_w, dilation_d, dilation_h, dilation_w, x_desc.block_shape[0], w_desc.block_shape[1],
-                        x_desc.block_shape[1], GROUP_M, RESIDENT > 0)
+                        before_w, dilation_d, dilation_h, dilation_w, BLOCK_M, BLOCK_N, x_desc.block_shape[1], GROUP_M,
+                        RESIDENT > 0, x_desc.block_shape[0])
     READERS: gl.constexpr = 2 if HOPPER else 3
-    operands = Operands.create(x_desc, w_desc, Tickets.create(counter, READERS, DRAWN), STAGES, RESIDENT)
+    operands = Operands.create(x_desc, w_desc, Tickets.create(counter, READERS, DRAWN), BLOCK_N,
+                               BLOCK_M // x_desc.block_shape[0], STAGES, RESIDENT)
     gdc_wait()  # up to here this ran beside the kernel before it
     gdc_launch_dependents()
+    output = Output.create(y_desc, residual_desc, bias, flag, SLABS, HAS_BIAS, HAS_RESIDUAL, ACTIVATION, FLAGGED)
     if IN_TURNS:
-        in_turns(schedule, operands, y_desc, residual_desc, bias, flag, RANK, SLABS, HAS_BIAS, HAS_RESIDUAL, ACTIVATION,
-                 FLAGGED)
+        odd = Output.create(y_desc, residual_desc, bias, flag, SLABS, HAS_BIAS, HAS_RESIDUAL, ACTIVATION, FLAGGED)
+        in_turns(schedule, operands, output, odd, RANK)
+    elif HOPPER:
+        gl.warp_specialize([(mma_sm90.mma_partition, (schedule, operands, output)),
+                            (load_partition, (schedule, operands, RANK, gl.constexpr(1))),
+                            (store_partition, (schedule, operands.tickets, output))], [1, 1], [24, 24])
     else:
-        output = Output.create(y_desc, residual_desc, bias, flag, SLABS, HAS_BIAS, HAS_RESIDUAL, ACTIVATION, FLAGGED)
-        if HOPPER:
-            gl.warp_specialize([(mma_sm90.mma_partition, (schedule, operands, output)),
-                                (load_partition, (schedule, operands, RANK, gl.constexpr(1))),
-                                (store_partition, (schedule, operands.tickets, output))], [1, 1], [24, 24])
-        else:
-            accumulators = mma_sm100.Accumulators.create(schedule.BLOCK_M, schedule.BLOCK_N)
-            gl.warp_specialize([(mma_sm100.epilogue_partition, (schedule, operands, output, accumulators)),
-                                (mma_sm100.mma_partition, (schedule, operands, accumulators)),
-                                (load_partition, (schedule, operands, RANK, gl.constexpr(1))),
-                                (store_partition, (schedule, operands.tickets, output))], [1, 1, 1], [24, 24, 24])
+        accumulators = mma_sm100.Accumulators.create(schedule.BLOCK_M, schedule.BLOCK_N)
+        gl.warp_specialize([(mma_sm100.epilogue_partition, (schedule, operands, output, accumulators)),
+                            (mma_sm100.mma_partition, (schedule, operands, accumulators)),
+                            (load_partition, (schedule, operands, RANK, gl.constexpr(1))),
+                            (store_partition, (schedule, operands.tickets, output))], [1, 1, 1], [24, 24, 24])

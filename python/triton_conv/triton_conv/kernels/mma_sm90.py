@@ -14,39 +14,78 @@ from .schedule import Schedule
 
 
 @gluon.jit
-def accumulator(schedule: Schedule, dtype: gl.constexpr):
-    K_OF_MMA: gl.constexpr = 256 // dtype.primitive_bitwidth
-    layout: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [gl.num_warps(), 1], [16, schedule.BLOCK_N, K_OF_MMA])
-    return gl.zeros([schedule.BLOCK_M, schedule.BLOCK_N], gl.float32, layout)
+def accumulator(schedule: Schedule, part):
+    """For a line's pixels and a part of the tile's columns, whose weights are ``part`` [blocks, 1, columns, BLOCK_K]."""
+    K_OF_MMA: gl.constexpr = 256 // part.dtype.primitive_bitwidth
+    COLUMNS: gl.constexpr = part.shape[2]
+    layout: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [gl.num_warps(), 1], [16, COLUMNS, K_OF_MMA])
+    return gl.zeros([schedule.LINE, COLUMNS], gl.float32, layout)
 
 
 @gluon.jit
-def multiply(schedule: Schedule, operands: Operands, acc, i):
-    """All steps of a tile, from turn i of the operands' ring; the last MMA may still be running."""
+def accumulators(schedule: Schedule, operands: Operands):
+    """Line by line, for each part of the columns."""
+    accs = ()
+    for _ in gl.static_range(operands.LINES):
+        accs = accs + [accumulator(schedule, part) for part in operands.b]
+    return accs
+
+
+@gluon.jit
+def begin(operands: Operands, accs, i, step, use_acc):
+    """The MMAs of a step whose first line is turn i."""
+    PARTS: gl.constexpr = len(operands.b)
+    running = ()
+    for j in gl.static_range(len(accs)):
+        running = running + (warpgroup_mma(operands.left(i + j // PARTS), operands.right(i, step, j % PARTS), accs[j],
+                                           use_acc=use_acc, is_async=True), )
+    return running
+
+
+@gluon.jit
+def wait(pending: gl.constexpr, accs):
+    """Until only so many MMAs are running."""
+    waited = warpgroup_mma_wait(pending, deps=accs)
+    if len(accs) == 1:
+        return (waited, )
+    else:
+        return waited
+
+
+@gluon.jit
+def release_step(operands: Operands, i, pred=True):
+    for line in gl.static_range(operands.LINES):
+        mbarrier.arrive(operands.ring.empty(gl.maximum(i + line, 0)), pred=pred)
+
+
+@gluon.jit
+def multiply(schedule: Schedule, operands: Operands, accs, i):
+    """All steps of a tile, from turn i of the operands' ring; the last MMAs may still be running.
+
+    Nothing tells when a wgmma has read its operands, but those before have once only the newest are running.
+    """
     for step in range(schedule.num_steps()):
-        operands.ring.wait_full(i)
-        acc = warpgroup_mma(operands.left(i), operands.right(i, step), acc, use_acc=step > 0, is_async=True)
-        # Nothing tells when a wgmma has read its operands, but the one before has once only the newest is running.
-        acc = warpgroup_mma_wait(1, deps=(acc, ))
-        mbarrier.arrive(operands.ring.empty(gl.maximum(i - 1, 0)), pred=step > 0)
-        i += 1
-    return acc
+        for line in gl.static_range(operands.LINES):
+            operands.ring.wait_full(i + line)
+        accs = wait(len(accs), begin(operands, accs, i, step, step > 0))
+        release_step(operands, i - operands.LINES, step > 0)
+        i += operands.LINES
+    return accs
 
 
 @gluon.jit
 def mma_partition(schedule: Schedule, operands: Operands, output: Output):
-    acc = accumulator(schedule, operands.x_desc.dtype)
+    accs = accumulators(schedule, operands)
     i = 0
     slab = 0
     turn = 0
     operands.await_weights()
     index = operands.tickets.take(turn)
     while index < schedule.num_tiles():
-        acc = multiply(schedule, operands, acc, i)
-        i += schedule.num_steps()
-        acc = warpgroup_mma_wait(0, deps=(acc, ))
-        mbarrier.arrive(operands.ring.empty(i - 1))
-        slab = write_tile(output, schedule, schedule.tile(index), acc, slab)
+        accs = wait(0, multiply(schedule, operands, accs, i))
+        i += schedule.num_steps() * operands.LINES
+        release_step(operands, i - operands.LINES)
+        slab = write_tile(output, schedule, schedule.tile(index), accs, slab)
         turn += 1
         index = operands.tickets.take(turn)
 
@@ -58,8 +97,8 @@ def mma_in_turns_partition(schedule: Schedule, operands: Operands, output: Outpu
     Without that order one would wait for a turn of the operands' ring of which the round before is not over, and take the
     parity of an older one for it.
     """
-    acc = accumulator(schedule, operands.x_desc.dtype)
-    steps = schedule.num_steps()
+    accs = accumulators(schedule, operands)
+    of_tile = schedule.num_steps() * operands.LINES
     turn = 0
     slab = 0
     operands.await_weights()
@@ -69,11 +108,11 @@ def mma_in_turns_partition(schedule: Schedule, operands: Operands, output: Outpu
             mbarrier.wait(turns.index(1), turn & 1)
         else:
             mbarrier.wait(turns.index(0), turn & 1 ^ 1)  # the first does not wait
-        first_step = (2 * turn + ODD) * steps
-        acc = multiply(schedule, operands, acc, first_step)
+        i = (2 * turn + ODD) * of_tile
+        accs = multiply(schedule, operands, accs, i)
         mbarrier.arrive(turns.index(1 - ODD))
-        acc = warpgroup_mma_wait(0, deps=(acc, ))
-        mbarrier.arrive(operands.ring.empty(first_step + steps - 1))
-        slab = write_tile(output, schedule, schedule.tile(index), acc, slab)
+        accs = wait(0, accs)
+        release_step(operands, i + of_tile - operands.LINES)
+        slab = write_tile(output, schedule, schedule.tile(index), accs, slab)
         turn += 1
         index = operands.tickets.take(2 * turn + ODD)

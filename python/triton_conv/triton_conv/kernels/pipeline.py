@@ -100,42 +100,69 @@ class Tickets:
         return index
 
 
+@gluon.constexpr_function
+def largest_power_of_two(n):
+    """The largest of at most n."""
+    return 1 << (n.bit_length() - 1)
+
+
+@gluon.jit
+def allocate_weights(w_desc, BLOCKS: gl.constexpr, COLUMNS: gl.constexpr):
+    """Buffers for blocks of weights, one for each part of the columns."""
+    PART: gl.constexpr = largest_power_of_two(COLUMNS)
+    part = gl.allocate_shared_memory(w_desc.dtype, [BLOCKS, 1, PART, w_desc.block_shape[2]], w_desc.layout)
+    if COLUMNS == PART:
+        return (part, )
+    else:
+        return (part, ) + allocate_weights(w_desc, BLOCKS, COLUMNS - PART)
+
+
 @aggregate
 class Operands:
     """The descriptors of both operands, and the ring that their blocks go through.
 
-    With RESIDENT, all weights of a column of tiles stay in shared memory, that many blocks at most, and only pixels go
-    through the ring.
+    A turn of the ring is a line of a tile's pixels; its first line comes with a block of weights. That is in parts, each with a power of two of the tile's
+    columns, since tensors have such sizes. With RESIDENT, all weights of a column of tiles stay in shared memory, that
+    many blocks at most, and only pixels go through the ring.
     """
     x_desc: tma.tensor_descriptor_im2col
     w_desc: tma.tensor_descriptor
     a: gl.shared_memory_descriptor
-    b: gl.shared_memory_descriptor
+    b: gl.tuple
     ring: Ring
     weights: gl.shared_memory_descriptor
     tickets: Tickets
+    BLOCK_BYTES: gl.constexpr  # of weights
+    LINES: gl.constexpr  # of a tile
     RESIDENT: gl.constexpr
 
     @gluon.jit
-    def create(x_desc, w_desc, tickets, STAGES: gl.constexpr, RESIDENT: gl.constexpr):
+    def create(x_desc, w_desc, tickets, BLOCK_N: gl.constexpr, LINES: gl.constexpr, STAGES: gl.constexpr,
+               RESIDENT: gl.constexpr):
         a = gl.allocate_shared_memory(x_desc.dtype, [STAGES] + x_desc.block_shape, x_desc.layout)
-        BLOCKS: gl.constexpr = RESIDENT if RESIDENT > 0 else STAGES
-        b = gl.allocate_shared_memory(w_desc.dtype, [BLOCKS] + w_desc.block_shape, w_desc.layout)
+        BLOCKS: gl.constexpr = RESIDENT if RESIDENT > 0 else STAGES // LINES
+        b = allocate_weights(w_desc, BLOCKS, BLOCK_N)
+        BLOCK_BYTES: gl.constexpr = w_desc.nbytes_per_cta * (BLOCK_N // w_desc.block_shape[1])
         ring = Ring.create(STAGES)
         weights = ring.fulls  # not used, but a barrier that no partition takes would share its memory with other buffers
         if RESIDENT > 0:
             weights = mbarrier.allocate_mbarrier()
             mbarrier.init(weights, count=RESIDENT)
-        return Operands(x_desc, w_desc, a, b, ring, weights, tickets, RESIDENT)
+        return Operands(x_desc, w_desc, a, b, ring, weights, tickets, BLOCK_BYTES, LINES, RESIDENT)
 
     @gluon.jit
     def left(self, i):
         return self.a.index(self.ring.slot(i))
 
     @gluon.jit
-    def right(self, i, step):
-        """A block of weights [1, BLOCK_N, BLOCK_K] as the MMA takes it, [BLOCK_K, BLOCK_N]."""
-        b = self.b.index(step if self.RESIDENT > 0 else self.ring.slot(i))
+    def block(self, i):
+        """Which block of weights comes with turn i, a step's first line."""
+        return self.ring.slot(i) // self.LINES
+
+    @gluon.jit
+    def right(self, i, step, part: gl.constexpr = 0):
+        """A part [1, columns, BLOCK_K] of a block of weights as the MMA takes it, [BLOCK_K, columns]."""
+        b = self.b[part].index(step if self.RESIDENT > 0 else self.block(i))
         return b.reshape((b.shape[1], b.shape[2])).permute((1, 0))
 
     @gluon.jit
@@ -144,45 +171,96 @@ class Operands:
             mbarrier.wait(self.weights, 0)
 
 
+@aggregate
+class Walk:
+    """A place in a tile's reduction: a block of channels and a tap, by its number and as offsets."""
+    channel: gl.tensor
+    tap: gl.tensor
+    d: gl.tensor
+    h: gl.tensor
+    w: gl.tensor
+
+    @gluon.jit
+    def begin():
+        zero = gl.to_tensor(0)
+        return Walk(zero, zero, zero, zero, zero)
+
+    @gluon.jit
+    def next(self, schedule):
+        """Channels change last: a tap finds in L2 most pixels that the tap before it read.
+
+        Without loops inside each other, since one warp has to load as fast as tensor cores multiply.
+        """
+        w = self.w + schedule.dilation_w
+        over_w = w == schedule.S * schedule.dilation_w
+        h = self.h + gl.where(over_w, schedule.dilation_h, 0)
+        over_h = h == schedule.R * schedule.dilation_h
+        d = self.d + gl.where(over_h, schedule.dilation_d, 0)
+        over_d = d == schedule.T * schedule.dilation_d
+        return Walk(self.channel + gl.where(over_d, schedule.BLOCK_K, 0), gl.where(over_d, 0, self.tap + 1),
+                    gl.where(over_d, 0, d), gl.where(over_h, 0, h), gl.where(over_w, 0, w))
+
+
 @gluon.jit
-def load_pixels(operands, schedule, tile, channel, t, r, s, bar, i, RANK: gl.constexpr):
-    """One step of the reduction: one tap, one block of channels."""
-    x_channel = tile.group * schedule.C + channel
-    w_offset = (s * schedule.dilation_w).to(gl.int16)
+def load_line(operands, schedule, line, walk, i, RANK: gl.constexpr):
+    """A line's pixels into turn i."""
+    x_channel = line.group * schedule.C + walk.channel
+    w_offset = walk.w.to(gl.int16)
+    bar = operands.ring.full(i)
     if RANK == 1:
-        tma.async_load_im2col(operands.x_desc, [tile.n, tile.w, x_channel], [w_offset], bar, operands.left(i))
+        tma.async_load_im2col(operands.x_desc, [line.n, line.w, x_channel], [w_offset], bar, operands.left(i))
+    elif RANK == 2:
+        tma.async_load_im2col(operands.x_desc, [line.n, line.h, line.w, x_channel], [walk.h.to(gl.int16), w_offset],
+                              bar, operands.left(i))
     else:
-        h_offset = (r * schedule.dilation_h).to(gl.int16)
-        if RANK == 2:
-            tma.async_load_im2col(operands.x_desc, [tile.n, tile.h, tile.w, x_channel], [h_offset, w_offset], bar,
-                                  operands.left(i))
-        else:
-            d_offset = (t * schedule.dilation_d).to(gl.int16)
-            tma.async_load_im2col(operands.x_desc, [tile.n, tile.d, tile.h, tile.w, x_channel],
-                                  [d_offset, h_offset, w_offset], bar, operands.left(i))
+        tma.async_load_im2col(operands.x_desc, [line.n, line.d, line.h, line.w, x_channel],
+                              [walk.d.to(gl.int16), walk.h.to(gl.int16), w_offset], bar, operands.left(i))
+
+
+@gluon.jit
+def load_weights(operands, tap, row, channel, bar, block):
+    """All columns of a block, by boxes of the descriptor's columns."""
+    BOX: gl.constexpr = operands.w_desc.block_shape[1]
+    for j in gl.static_range(len(operands.b)):
+        part = operands.b[j].index(block)
+        for k in gl.static_range(part.shape[1] // BOX):
+            tma.async_load(operands.w_desc, [tap, row, channel], bar, part.slice(k * BOX, BOX, dim=1))
+            row += BOX
 
 
 @gluon.jit
 def load_resident_weights(operands, schedule):
-    """All weights of the program's column of tiles, in the order of the steps."""
+    """All weights of the program's column of tiles, in the order in which they are multiplied."""
     taps = schedule.T * schedule.R * schedule.S
     tile = schedule.tile(0)
-    row = tile.group * schedule.K + tile.off_n
-    for step in range(operands.RESIDENT):
-        if step < schedule.num_steps():
-            mbarrier.expect(operands.weights, operands.w_desc.nbytes_per_cta)
-            tma.async_load(operands.w_desc, [step % taps, row, step // taps * schedule.BLOCK_K], operands.weights,
-                           operands.b.index(step))
+    for block in range(operands.RESIDENT):
+        tap = block % taps
+        channel = block // taps * schedule.BLOCK_K
+        if channel < schedule.C:
+            mbarrier.expect(operands.weights, operands.BLOCK_BYTES)
+            load_weights(operands, tap, tile.group * schedule.K + tile.off_n, channel, operands.weights, block)
         else:
             mbarrier.arrive(operands.weights)
 
 
 @gluon.jit
-def load_partition(schedule: Schedule, operands: Operands, RANK: gl.constexpr, ENDS: gl.constexpr):
-    """Channels are the outer loop, taps the inner ones: a tap finds in L2 most pixels that the tap before it read.
+def load_step(operands, schedule, lines, walk, i, RANK: gl.constexpr):
+    """A tile's lines and weights for one tap and one block of channels, into turns from i on."""
+    for j in gl.static_range(operands.LINES):
+        operands.ring.wait_empty(i + j)
+        full = operands.ring.full(i + j)
+        if j > 0 or operands.RESIDENT > 0:
+            mbarrier.expect(full, operands.x_desc.nbytes_per_cta)
+        else:
+            mbarrier.expect(full, operands.x_desc.nbytes_per_cta + operands.BLOCK_BYTES)
+            row = lines[0].group * schedule.K + lines[0].off_n
+            load_weights(operands, walk.tap, row, walk.channel, full, operands.block(i))
+        load_line(operands, schedule, lines[j], walk, i + j, RANK)
 
-    ENDS is how many tickets past the last tile are given out.
-    """
+
+@gluon.jit
+def load_partition(schedule: Schedule, operands: Operands, RANK: gl.constexpr, ENDS: gl.constexpr):
+    """ENDS is how many tickets past the last tile are given out."""
     if operands.RESIDENT > 0:
         load_resident_weights(operands, schedule)
     i = 0
@@ -192,22 +270,14 @@ def load_partition(schedule: Schedule, operands: Operands, RANK: gl.constexpr, E
         operands.tickets.publish(turn, index)
         turn += 1
         tile = schedule.tile(index)
-        for channel in range(0, schedule.C, schedule.BLOCK_K):
-            for t in range(schedule.T):
-                for r in range(schedule.R):
-                    for s in range(schedule.S):
-                        operands.ring.wait_empty(i)
-                        full = operands.ring.full(i)
-                        if operands.RESIDENT > 0:
-                            mbarrier.expect(full, operands.x_desc.nbytes_per_cta)
-                        else:
-                            mbarrier.expect(full, operands.x_desc.nbytes_per_cta + operands.w_desc.nbytes_per_cta)
-                        load_pixels(operands, schedule, tile, channel, t, r, s, full, i, RANK)
-                        if operands.RESIDENT == 0:
-                            tap = (t * schedule.R + r) * schedule.S + s
-                            tma.async_load(operands.w_desc, [tap, tile.group * schedule.K + tile.off_n, channel], full,
-                                           operands.b.index(operands.ring.slot(i)))
-                        i += 1
+        lines = (tile, )
+        for j in gl.static_range(1, operands.LINES):
+            lines = lines + (schedule.line(tile, j), )
+        walk = Walk.begin()
+        for _ in range(schedule.num_steps()):
+            load_step(operands, schedule, lines, walk, i, RANK)
+            i += operands.LINES
+            walk = walk.next(schedule)
         # Not earlier: at the end of the launch, a tile drawn ahead would wait here while other programs have none.
         index = operands.tickets.next(schedule, index)
     for _ in gl.static_range(ENDS):

@@ -7,7 +7,7 @@ from triton.experimental.gluon import language as gl
 
 @aggregate
 class Tile:
-    """A tile: its place in the output matrix, and the base position of its first pixel."""
+    """A tile, or a line of one: its place in the output matrix, and the base position of its first pixel."""
     off_m: gl.tensor
     off_n: gl.tensor  # within the group
     group: gl.tensor
@@ -48,6 +48,12 @@ class Schedule:
     BLOCK_K: gl.constexpr
     GROUP_M: gl.constexpr
     COLUMNS: gl.constexpr  # whether a program's tiles are all of one block of output channels
+    LINE: gl.constexpr  # pixels that one load brings: all of a tile, or a part if these are no power of two
+
+    @gluon.jit
+    def blocks_m(self):
+        """Blocks of output pixels."""
+        return gl.cdiv(self.rows, self.BLOCK_M)
 
     @gluon.jit
     def blocks_n(self):
@@ -57,8 +63,7 @@ class Schedule:
     @gluon.jit
     def num_tiles(self):
         """Of all programs, or of those that share a column."""
-        blocks_m = gl.cdiv(self.rows, self.BLOCK_M)
-        return blocks_m if self.COLUMNS else blocks_m * self.blocks_n()
+        return self.blocks_m() if self.COLUMNS else self.blocks_m() * self.blocks_n()
 
     @gluon.jit
     def first_tile(self):
@@ -78,9 +83,24 @@ class Schedule:
         return gl.cdiv(self.C, self.BLOCK_K) * self.T * self.R * self.S
 
     @gluon.jit
+    def place(self, off_m, off_n, group):
+        q = off_m % self.Q
+        line = off_m // self.Q
+        p = line % self.P
+        plane = line // self.P
+        z = plane % self.Z
+        return Tile(off_m, off_n, group, plane // self.Z, z * self.stride_d - self.before_d,
+                    p * self.stride_h - self.before_h, q * self.stride_w - self.before_w)
+
+    @gluon.jit
+    def line(self, tile, j):
+        """Line j of a tile. Past the last row it is that row: nothing of it is stored, but loads must begin somewhere."""
+        return self.place(gl.minimum(tile.off_m + j * self.LINE, self.rows - 1), tile.off_n, tile.group)
+
+    @gluon.jit
     def tile(self, index):
         """Tiles in groups of GROUP_M block rows, so that those in flight share their operands in L2."""
-        blocks_m = gl.cdiv(self.rows, self.BLOCK_M)
+        blocks_m = self.blocks_m()
         blocks_n = self.blocks_n()
         if self.COLUMNS:
             off_m = index * self.BLOCK_M
@@ -92,11 +112,4 @@ class Schedule:
             off_m = (first + within % height) * self.BLOCK_M
             block_n = within // height
         of_group = gl.cdiv(self.K, self.BLOCK_N)
-        q = off_m % self.Q
-        line = off_m // self.Q
-        p = line % self.P
-        plane = line // self.P
-        z = plane % self.Z
-        return Tile(off_m, block_n % of_group * self.BLOCK_N, block_n // of_group, plane // self.Z,
-                    z * self.stride_d - self.before_d, p * self.stride_h - self.before_h,
-                    q * self.stride_w - self.before_w)
+        return self.place(off_m, block_n % of_group * self.BLOCK_N, block_n // of_group)
