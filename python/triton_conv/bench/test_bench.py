@@ -84,13 +84,12 @@ def test_few_kernels_serve_all_layers():
 
 
 def test_the_rule_picks_what_was_measured_as_fast():
-    """On the layers that the costs were fitted to, the chosen shape takes at most 8% longer than the fastest, and 2% on average."""
+    """On the layers that the costs were fitted to, the chosen shape takes at most 5% longer than the fastest, and 1% on average."""
     results = json.loads((HERE / "results" / "shapes-h200.json").read_text())
     names = {layer["name"]: layer for layer in json.loads((HERE / "layers.json").read_text())}
     losses = []
     for row in results["layers"]:
         problem = bench.describe(names[row["name"]])
-        tile = dataclasses.replace(heuristics.choose(problem, 2, 132), resident=0, drawn=False)
         times = {name: ms for name, ms in row["ms"].items() if name != "cuDNN"}
-        losses.append(row["ms"][heuristics.name_of(tile)] / min(times.values()))
-    assert max(losses) < 1.08 and sum(losses) / len(losses) < 1.02
+        losses.append(times[heuristics.name_of(heuristics.choose(problem, 2, 132))] / min(times.values()))
+    assert max(losses) < 1.05 and sum(losses) / len(losses) < 1.01

@@ -208,10 +208,11 @@ def _is_plain(input, weight, bias, residual):
 
 def convolve(rank, input, weight, bias, stride, padding, dilation, groups, activation, residual, autotune):
     """Calls that need nothing of PyTorch's dispatcher go past it, and those like an earlier one to its plan at once."""
-    if input.ndim not in (rank + 1, rank + 2):
+    dimensions = input.ndim
+    if dimensions != rank + 2 and dimensions != rank + 1:
         raise ValueError(f"input has shape {tuple(input.shape)}; expected {rank + 2} dimensions (N, C, "
                          f"{', '.join('DHW'[-rank:])}), or one less without a batch")
-    if input.ndim == rank + 1:
+    if dimensions == rank + 1:
         residual = None if residual is None else residual.unsqueeze(0)
         return convolve(rank, input.unsqueeze(0), weight, bias, stride, padding, dilation, groups, activation, residual,
                         autotune).squeeze(0)

@@ -71,11 +71,11 @@ class Shape:
 SQUARE = Shape(128, 128, 2, 1.03, 1.8, 2.0, 2.0)
 TALL = Shape(256, 128, 2, 1.95, 3.2, 1.0, 1.35)
 WIDE = Shape(128, 256, 2, 1.93, 3.6, 1.0, 1.35)
-NARROW = Shape(256, 64, 1, 1.15, 2.7, 1.0, 1.0)
+NARROW = Shape(256, 64, 1, 1.16, 2.6, 1.0, 1.0)
 IN_TURNS = Shape(128, 128, 1, 1.0, 1.05, 2.0, 2.0, in_turns=True)
 LARGE = Shape(256, 192, 2, 3.0, 6.9, 1.0, 1.35)
-BROAD = Shape(128, 320, 2, 2.53, 4.6, 1.1, 1.0)
-TALL_IN_TURNS = Shape(192, 128, 2, 1.51, 2.8, 1.0, 1.5, in_turns=True)
+BROAD = Shape(128, 320, 2, 2.47, 6.7, 1.0, 1.0)
+TALL_IN_TURNS = Shape(192, 128, 2, 1.52, 2.7, 1.0, 1.5, in_turns=True)
 SHAPES = [SQUARE, TALL, WIDE, NARROW, IN_TURNS, LARGE, BROAD, TALL_IN_TURNS]
 
 
@@ -175,11 +175,13 @@ def choose(problem, size, multiprocessors, shapes=SHAPES):
     if shape is NARROW or steps <= SHORT:
         tile = make_resident(shape, problem, block_k, size, multiprocessors)
         if tile:
-            return tile
+            one_each = grid(problem, tile, multiprocessors) == num_tiles(problem, tile)
+            return dataclasses.replace(tile, drawn=not one_each)
     # Programs that run side by side have all columns of a block of rows, which comes from L2 once for neighbors on the
     # chip. With many columns that would be too few rows for so many weights.
     group_m = 1 if num_columns(problem, shape) <= 16 else 8
-    return dataclasses.replace(make_tile(shape, block_k, size), drawn=steps <= SHORT, group_m=group_m)
+    drawn = steps <= SHORT and num_tiles(problem, shape) > multiprocessors
+    return dataclasses.replace(make_tile(shape, block_k, size), drawn=drawn, group_m=group_m)
 
 
 @dataclasses.dataclass(frozen=True)

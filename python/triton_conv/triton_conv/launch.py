@@ -108,9 +108,13 @@ def counters(device):
     return found
 
 
-def has_calls(hook):
+_runtime = triton.knobs.runtime
+
+
+def is_watched():
     """Whether someone, such as a profiler, is to be told of launches."""
-    return bool(getattr(hook, "calls", hook))
+    enter, leave = _runtime.launch_enter_hook, _runtime.launch_exit_hook
+    return bool(getattr(enter, "calls", enter) or getattr(leave, "calls", leave))
 
 
 class FpropLaunch:
@@ -160,8 +164,7 @@ class FpropLaunch:
         counter = state
         if counter is None:
             counter = self.counters.take(self.columns, stream) if self.drawn else self.counters.unused
-        hooks = triton.knobs.runtime
-        if self.expand is not None and not (has_calls(hooks.launch_enter_hook) or has_calls(hooks.launch_exit_hook)):
+        if self.expand is not None and not is_watched():
             key = (x.data_ptr(), w.data_ptr(), y.data_ptr(), None if bias is None else bias.data_ptr(),
                    None if residual is None else residual.data_ptr(), counter.data_ptr())
             arguments = self.expanded.get(key)
@@ -181,8 +184,8 @@ class FpropLaunch:
             return
         kernel = self.compiled
         kernel.run(*self.grid, stream, kernel.function, kernel.packed_metadata,
-                   kernel.launch_metadata(self.grid, stream, *arguments), hooks.launch_enter_hook,
-                   hooks.launch_exit_hook, *arguments)
+                   kernel.launch_metadata(self.grid, stream, *arguments), _runtime.launch_enter_hook,
+                   _runtime.launch_exit_hook, *arguments)
 
     def arguments(self, x, w, y, bias, residual, counter):
         x_desc, w_desc, y_desc = based_on(self.x_desc, x), based_on(self.w_desc, w), based_on(self.y_desc, y)
