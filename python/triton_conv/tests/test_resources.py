@@ -71,15 +71,16 @@ def fits_blackwell(tile):
     return (tile.block_m, tile.block_n) in on_blackwell and not tile.in_turns
 
 
-# With more than 128 sums a thread, or without anything to wait for between slabs, ptxas begins more exponentials on Hopper than
-# registers hold. It is a percent of a tile's time.
+# On Hopper, tiles of more than 128 sums a thread leave few registers for the rest of the epilogue, and without anything to wait
+# for between slabs ptxas begins the exponentials of all: some of it is in memory, for a percent of a tile's time.
 MOST_SPILLED = 768
 
 
 def may_spill(arch, tile, epilogue):
-    large = tile.block_m * tile.block_n > 128 * 256 or (tile.block_m, tile.block_n, epilogue[:2]) == (256, 128,
-                                                                                                      (False, False))
-    return arch == 90 and large and epilogue[2] in ("silu", "gelu")
+    has_bias, has_residual, activation = epilogue
+    sums = tile.block_m * tile.block_n // (128 if tile.in_turns else 256)
+    unordered = activation in ("silu", "gelu") and not (has_bias or has_residual)
+    return arch == 90 and (sums > 128 or (sums == 128 and unordered))
 
 
 def cases():

@@ -56,4 +56,4 @@ def fprop_kernel(x_desc, w_desc, y_desc, residual_desc, bias, counter, rows, K, 
         gl.warp_specialize([(mma_sm100.epilogue_partition, (schedule, operands, output, accumulators)),
                             (mma_sm100.mma_partition, (schedule, operands, accumulators)),
                             (load_partition, (schedule, operands, RANK, gl.constexpr(1))),
-                            (store_partition, (schedule, operands.tickets, output))], [1, 1, 1], [24, 24, 24])
+                            (store_partition, (schedule, operands.tickets, output))], [1, 1, 1], [24, 24, 40])

@@ -121,9 +121,9 @@ def allocate_weights(w_desc, BLOCKS: gl.constexpr, COLUMNS: gl.constexpr):
 class Operands:
     """The descriptors of both operands, and the ring that their blocks go through.
 
-    A turn of the ring is a line of a tile's pixels; its first line comes with a block of weights. That is in parts, each with a power of two of the tile's
-    columns, since tensors have such sizes. With RESIDENT, all weights of a column of tiles stay in shared memory, that
-    many blocks at most, and only pixels go through the ring.
+    A turn of the ring is a line of a tile's pixels; its first line comes with a block of weights. That is in parts, each with a
+    power of two of the tile's columns, since tensors have such sizes. With RESIDENT, all weights of a column of tiles stay
+    in shared memory, that many blocks at most, and only pixels go through the ring.
     """
     x_desc: tma.tensor_descriptor_im2col
     w_desc: tma.tensor_descriptor
