@@ -65,12 +65,12 @@ test-tutorial: $(READY)
 	$(PYTEST) $(TUTORIAL)
 	$(PYTEST) $(TUTORIAL) --simulate sm_100
 
-# The library, whose kernels for sm_100, and what kernels take of a multiprocessor, need to be looked at with one Triton only.
+# The library, whose kernels for sm_100, models, and what kernels take of a multiprocessor need to be looked at with one Triton only.
 .PHONY: test-conv
 test-conv: $(READY)
-	$(PYTEST) $(LIBRARY)/tests $(if $(filter $(PINNED),$(TRITON)),,--ignore $(LIBRARY)/tests/test_resources.py)
+	$(PYTEST) $(LIBRARY)/tests $(if $(filter $(PINNED),$(TRITON)),,$(foreach name,resources models,--ignore $(LIBRARY)/tests/test_$(name).py))
 ifeq ($(TRITON),$(PINNED))
-	$(PYTEST) $(LIBRARY)/tests/test_conv.py $(LIBRARY)/tests/test_models.py --simulate sm_100
+	$(PYTEST) $(LIBRARY)/tests/test_conv.py --simulate sm_100
 endif
 
 test-bench: $(READY)
