@@ -10,6 +10,8 @@ import torch
 from triton.experimental.gluon import language as gl
 from triton.experimental.gluon.nvidia.hopper import TensorDescriptor, TensorDescriptorIm2Col
 
+from .heuristics import box_of
+
 GLUON_TYPES = {torch.bfloat16: gl.bfloat16, torch.float16: gl.float16, torch.float32: gl.float32}
 
 
@@ -30,8 +32,7 @@ def weight_descriptor(problem, w, pitch, tile):
     """w as (taps, K, C): a tap is a dimension of its own, so that channels past the last are filled on this side as well.
     ``pitch`` is the elements from one tap to the next."""
     taps = math.prod(problem.taps)
-    columns = tile.block_n & -tile.block_n  # a power of two that divides the columns of each part of the block
-    block = [1, columns, tile.block_k]
+    block = [1, box_of(tile.block_n), tile.block_k]
     return TensorDescriptor(w, [taps, problem.out_channels, problem.group_channels], [pitch, taps * pitch, 1], block,
                             shared_layout(block, w.dtype), round_f32_to_tf32=w.dtype == torch.float32)
 

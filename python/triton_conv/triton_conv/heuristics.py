@@ -17,9 +17,10 @@ def power_of_two(n):
     return 1 << (n - 1).bit_length()
 
 
-def line_of(block_m):
-    """The rows that are loaded, multiplied and stored at once: a power of two, as a tensor's sizes are."""
-    return block_m & -block_m
+def box_of(block):
+    """How many of a block's rows or columns are loaded at once: the largest power of two that divides it, since a tensor's sizes
+    are powers of two."""
+    return block & -block
 
 
 @dataclasses.dataclass(frozen=True)
@@ -39,7 +40,7 @@ class Tile:
     @property
     def line(self):
         """The rows of a load, all or a part of a tile's."""
-        return line_of(self.block_m)
+        return box_of(self.block_m)
 
     @property
     def lines(self):
@@ -117,7 +118,7 @@ def num_steps(problem, block_k):
 def make_tile(shape, block_k, size, resident=0):
     """As many stages as shared memory holds beside the slabs and the weights that stay."""
     pixels, weights = size * block_k * shape.block_m, size * block_k * shape.block_n
-    line = line_of(shape.block_m)
+    line = box_of(shape.block_m)
     width, slabs, writers = SLAB_BYTES // (size * line), shape.slabs, 1
     if shape.in_turns:  # half as many threads write a slab, and one of more elements would not fit their registers
         narrow = min(width, MOST_OF_TURN // line, WIDEST_SWIZZLE // size)
@@ -127,6 +128,16 @@ def make_tile(shape, block_k, size, resident=0):
     stages = min(left // (pixels if resident else pixels + weights), MOST_STAGES) * (shape.block_m // line)
     return Tile(shape.block_m, shape.block_n, block_k, width, stages, slabs, shape.in_turns, drawn=resident > 0,
                 resident=resident)
+
+
+def make_streamed(shape, problem, block_k, size):
+    """The tile with weights that come with the pixels.
+
+    Programs that run side by side have all columns of a block of rows, which comes from L2 once for neighbors on the chip. With
+    many columns that would be too few rows for so many weights.
+    """
+    group_m = 1 if num_columns(problem, shape) <= 16 else 8
+    return dataclasses.replace(make_tile(shape, block_k, size), group_m=group_m)
 
 
 RESIDENT_BLOCKS = (2, 9, 27)  # filters of 1x1, 3x3 and 3x3x3: few sizes, so that few kernels are compiled
@@ -171,17 +182,12 @@ def choose(problem, size, multiprocessors, shapes=SHAPES):
         turns = ceil_div(num_tiles(problem, shape), multiprocessors)
         return turns * weight * (steps * max(share, 0.5) * shape.step_cost + shape.end_cost)
 
-    shape = min(shapes, key=cost)
+    shape, tile = min(shapes, key=cost), None
     if shape is NARROW or steps <= SHORT:
         tile = make_resident(shape, problem, block_k, size, multiprocessors)
-        if tile:
-            one_each = grid(problem, tile, multiprocessors) == num_tiles(problem, tile)
-            return dataclasses.replace(tile, drawn=not one_each)
-    # Programs that run side by side have all columns of a block of rows, which comes from L2 once for neighbors on the
-    # chip. With many columns that would be too few rows for so many weights.
-    group_m = 1 if num_columns(problem, shape) <= 16 else 8
-    drawn = steps <= SHORT and num_tiles(problem, shape) > multiprocessors
-    return dataclasses.replace(make_tile(shape, block_k, size), drawn=drawn, group_m=group_m)
+    tile = tile or make_streamed(shape, problem, block_k, size)
+    several = num_tiles(problem, tile) > grid(problem, tile, multiprocessors)
+    return dataclasses.replace(tile, drawn=several and (tile.resident > 0 or steps <= SHORT))
 
 
 @dataclasses.dataclass(frozen=True)

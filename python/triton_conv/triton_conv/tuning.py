@@ -41,7 +41,7 @@ def candidates(problem, size, shapes, multiprocessors):
     limit."""
     block_k, tiles = heuristics.block_of_channels(problem, size), []
     for shape in shapes:
-        tile = heuristics.make_tile(shape, block_k, size)
+        tile = heuristics.make_streamed(shape, problem, block_k, size)
         tiles.append(tile)
         if heuristics.num_steps(problem, block_k) <= 4 * heuristics.SHORT:
             tiles.append(dataclasses.replace(tile, drawn=True))

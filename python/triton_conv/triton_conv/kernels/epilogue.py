@@ -46,7 +46,7 @@ class Output:
 
     @gluon.jit
     def slabs_of_tile(self, schedule):
-        return schedule.BLOCK_M // schedule.LINE * (schedule.BLOCK_N // self.WIDTH)
+        return schedule.BLOCK_M // schedule.LINE * self.slabs_of_line(schedule)
 
     @gluon.jit
     def place(self, schedule, tile, j):
