@@ -133,6 +133,10 @@ KINDS = {
     "groups of a block and a half": ((1, 192, (6, 6), 48, (3, 3)), {"groups": 2, "before": 1}),
     "narrow groups": ((2, 36, (9, 9), 48, (3, 3)), {"groups": 12, "before": 1}),
     "narrow groups in bundles": ((2, 128, (9, 9), 256, (3, 3)), {"groups": 32, "before": 1}),
+    "narrow groups in strips": ((2, 128, (19, 36), 128, (3, 3)), {"groups": 32, "before": 1}),
+    "narrow groups in strips of two": ((1, 64, (9, 12), 64, (3, 3)), {"groups": 4, "before": 1, "stride": (1, 2)}),
+    "narrow groups in strips in 3-D": ((1, 64, (4, 5, 8), 64, (3, 3, 3)), {"groups": 8, "before": 1}),
+    "groups that share a bundle": ((2, 64, (7, 7), 64, (3, 3)), {"groups": 2, "before": 1}),
     "depthwise": ((2, 40, (9, 10), 40, (3, 3)), {"groups": 40, "before": 1, "stride": 2}),
     "depthwise with a multiplier": ((1, 7, (30, ), 21, (5, )), {"groups": 7, "before": 2}),
     "depthwise in 3-D": ((1, 12, (4, 5, 6), 12, (3, 3, 3)), {"groups": 12, "before": 1}),
@@ -171,7 +175,7 @@ def test_epilogues_over_several_tiles(activation, with_bias, with_residual):
 
 @pytest.mark.parametrize("kind", [
     "several tiles and steps", "a stem", "odd channels", "narrow groups", "narrow groups in bundles",
-    "groups on tensor cores", "patches", "depthwise"
+    "narrow groups in strips", "groups that share a bundle", "groups on tensor cores", "patches", "depthwise"
 ])
 def test_infinities_and_nans_spread_as_in_float64(kind):
     (N, C, extents, K, taps), options = KINDS[kind]

@@ -7,7 +7,7 @@ import random
 import pytest
 from im2col_reference import sources
 from triton_conv import heuristics
-from triton_conv.geometry import MOST_ROWS, ConvProblem, fold_width, folded_row, split_batch
+from triton_conv.geometry import MOST_ROWS, ConvProblem, fold_width, folded_row, in_strips, split_batch
 
 
 def random_problem(rng, rank, largest=9):
@@ -85,6 +85,48 @@ def test_folding_the_width(size):
                 element = q * step + s * padded  # of a row of the memory, whose pixel 0 is that of the padding
                 assert element == (q * problem.strides[-1] + s) * padded and element + padded <= pixels * padded
         assert problem.before[-1] + problem.extents[-1] <= pixels
+
+
+def test_strips_of_pixels():
+    """Each output pixel of a strip finds what it reads in the strip's window, whose walk visits every strip once."""
+    rng = random.Random(0)
+    done = 0
+    while done < 1000:
+        problem, strip = random_problem(rng, rng.choice([1, 2, 3])), rng.choice([2, 4])
+        if problem.out[-1] % strip or problem.dilations[-1] != 1:
+            continue
+        done += 1
+        strips = in_strips(problem, strip, 1)
+        assert strips.rows * strip == problem.rows
+        for (n, *base), (m, *first) in zip(bases(problem), [b for b in bases(strips) for _ in range(strip)]):
+            assert (m, *first[:-1]) == (n, *base[:-1])
+            ahead = base[-1] - first[-1]
+            assert ahead % problem.strides[-1] == 0 and 0 <= ahead and ahead + problem.taps[-1] <= strips.taps[-1]
+
+
+def test_tiles_of_strips():
+    rng = random.Random(1)
+    chosen = 0
+    for _ in range(6000):
+        size, rank = rng.choice([2, 4]), rng.choice([1, 2, 3])
+        channels = rng.choice([1, 2, 3, 4, 8, 16, 32])
+        groups = rng.choice([1, 8, 16, 32])
+        many = lambda low, high: tuple(rng.randint(low, high) for _ in range(rank))
+        problem = ConvProblem(1, channels * groups, channels * groups * rng.randint(1, 2), many(5, 30), many(1, 5),
+                              many(1, 3), many(0, 2), many(0, 2), many(1, 2), groups)
+        found = heuristics.choose_strips(problem, size, 132)
+        if found is None:
+            continue
+        chosen += 1
+        strips, tile = found
+        assert groups > 1 and problem.group_out_channels == channels and channels * size <= 32
+        assert problem.out[-1] % tile.strip == 0 and strips.rows * tile.strip == problem.rows
+        assert strips.taps[-1] == tile.pair_taps + (tile.strip // 2 - 1) * tile.pair_step
+        assert math.prod(strips.taps[:-1]) * tile.pair_taps <= tile.resident
+        assert strips.group_channels == strips.group_out_channels == tile.block_k == tile.block_n == 128 // size
+        buffers = tile.block_m * (tile.stages + tile.slabs) + tile.resident * tile.weight_rows
+        assert tile.stages >= 3 and buffers * 128 + 1024 <= 227 * 1024
+    assert chosen > 100
 
 
 def test_splitting_a_batch():

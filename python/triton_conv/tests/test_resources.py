@@ -43,7 +43,7 @@ def fprop_resources(arch, tile, dtype, rank, has_bias, has_residual, activation,
     y_desc = descriptors.output_descriptor(problem, x, tile)
     types = [desc.__mangle__() for desc in (x_desc, w_desc, y_desc, y_desc)]
     hopper = arch == 90
-    constants = dict(RANK=rank, BLOCK_M=tile.block_m, BLOCK_N=tile.block_n, GROUP_M=tile.group_m, HOPPER=hopper, IN_TURNS=tile.in_turns, STAGES=tile.stages, RESIDENT=tile.resident, DRAWN=tile.drawn, SLABS=tile.slabs, HAS_BIAS=has_bias,
+    constants = dict(RANK=rank, BLOCK_M=tile.block_m, BLOCK_N=tile.block_n, STRIP=tile.strip, PAIR_TAPS=tile.pair_taps, PAIR_STEP=tile.pair_step, GROUP_M=tile.group_m, HOPPER=hopper, IN_TURNS=tile.in_turns, STAGES=tile.stages, RESIDENT=tile.resident, DRAWN=tile.drawn, SLABS=tile.slabs, HAS_BIAS=has_bias,
                      HAS_RESIDUAL=has_residual, ACTIVATION=activation, FLAGGED=flagged)  # yapf: disable
     signature = dict(zip(fprop_kernel.arg_names, [*types, TYPES[dtype], "*i32"])) | dict.fromkeys(
         SIZES, "i32") | dict.fromkeys(constants, "constexpr")

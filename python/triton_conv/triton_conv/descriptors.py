@@ -31,15 +31,19 @@ def input_descriptor(problem, x, strides, tile):
 def weight_descriptor(problem, w, pitch, tile):
     """w as (taps, K, C): a tap is a dimension of its own, so that channels past the last are filled on this side as well.
     ``pitch`` is the elements from one tap to the next."""
-    taps = math.prod(problem.taps)
-    block = [1, box_of(tile.block_n), tile.block_k]
-    return TensorDescriptor(w, [taps, problem.out_channels, problem.group_channels], [pitch, taps * pitch, 1], block,
+    taps = math.prod(problem.taps[:-1]) * tile.pair_taps if tile.strip > 1 else math.prod(problem.taps)
+    block = [1, box_of(tile.weight_rows), tile.block_k]
+    return TensorDescriptor(w, [taps, w.shape[0], problem.group_channels], [pitch, taps * pitch, 1], block,
                             shared_layout(block, w.dtype), round_f32_to_tf32=w.dtype == torch.float32)
 
 
 def output_descriptor(problem, y, tile):
-    """y, or a residual, as (groups, rows, K of a group), so that a tile at a group's end writes nothing of the next."""
+    """y, or a residual, as (groups, rows, K of a group), so that a tile at a group's end writes nothing of the next; or as
+    (pixels of a strip, rows of strips, K)."""
     block = [1, tile.line, tile.width]
+    if tile.strip > 1:
+        shape, pixel = [tile.strip, problem.rows, problem.out_channels], problem.out_channels
+        return TensorDescriptor(y, shape, [pixel, tile.strip * pixel, 1], block, shared_layout(block, y.dtype))
     shape = [problem.groups, problem.rows, problem.group_out_channels]
     return TensorDescriptor(y, shape, [problem.group_out_channels, problem.out_channels, 1], block,
                             shared_layout(block, y.dtype))

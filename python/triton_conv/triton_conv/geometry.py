@@ -126,6 +126,18 @@ def folded_row(problem, padded, size):
     return next(p for p in range(pixels, pixels + 16) if p * padded * size % 16 == 0)
 
 
+def in_strips(problem, strip, groups):
+    """A problem with ``strip`` output pixels, side by side in the last dimension, as one; and other groups.
+
+    Its taps in that dimension are all input pixels that one of them reads. The number of output pixels must be a multiple
+    of ``strip``.
+    """
+    stride = problem.strides[-1]
+    window = (strip - 1) * stride + problem.taps[-1]
+    return dataclasses.replace(problem, taps=(*problem.taps[:-1], window),
+                               strides=(*problem.strides[:-1], strip * stride), groups=groups)
+
+
 def split_batch(problem, most_rows=MOST_ROWS):
     """Batches (start, length) whose output pixels can be counted in 32 bits."""
     pixels = math.prod(problem.out)

@@ -2,12 +2,14 @@
 
 import dataclasses
 
-from .geometry import ceil_div
+from .geometry import ceil_div, in_strips
 
 SHARED_BYTES = 227 * 1024
 SLAB_BYTES = 16 * 1024
 BARRIER_BYTES = 1024
 WIDEST_SWIZZLE = 128
+BUNDLE_BYTES = 32  # the channels of an MMA
+BUNDLES = WIDEST_SWIZZLE // BUNDLE_BYTES  # in a block of channels
 MOST_STAGES = 12
 MOST_OF_TURN = 4096  # elements of a slab
 
@@ -36,6 +38,14 @@ class Tile:
     group_m: int = 1
     drawn: bool = False  # tiles go to whoever is free, not to all programs by turns
     resident: int = 0  # how many blocks of weights stay in shared memory; 0: they go through the stages
+    strip: int = 1  # output pixels of a row
+    pair_taps: int = 1  # of two of these, in the last dimension
+    pair_step: int = 1  # taps from one pair to the next
+
+    @property
+    def weight_rows(self):
+        """Of a block of weights: the output channels, or in strips those of a bundle for two pixels."""
+        return self.block_n if self.strip == 1 else 2 * self.block_n // BUNDLES
 
     @property
     def line(self):
@@ -188,6 +198,36 @@ def choose(problem, size, multiprocessors, shapes=SHAPES):
     tile = tile or make_streamed(shape, problem, block_k, size)
     several = num_tiles(problem, tile) > grid(problem, tile, multiprocessors)
     return dataclasses.replace(tile, drawn=several and (tile.resident > 0 or steps <= SHORT))
+
+
+STRIPS = (4, 2)  # output pixels
+STRIP_ROWS = 128
+STRIP_BLOCKS = (
+    12, 15, 36)  # of weights, all of which stay: for pairs of pixels, filters of 3x3, with a stride of 2, and of 3x3x3
+
+
+def choose_strips(problem, size, multiprocessors):
+    """A problem of narrow groups with strips of output pixels as rows, and its tile; None where it cannot be.
+
+    A bundle of groups fills an MMA, with the output channels of two pixels side by side as columns. All pixels of a strip share
+    the input pixels that are loaded for them.
+    """
+    bundle, block = BUNDLE_BYTES // size, WIDEST_SWIZZLE // size
+    strip = next((strip for strip in STRIPS if problem.out[-1] % strip == 0), None)
+    if (strip is None or problem.groups == 1 or bundle % problem.group_channels
+            or problem.group_out_channels != problem.group_channels or problem.channels % block
+            or problem.dilations[-1] != 1):
+        return None
+    strips, pairs = (in_strips(problem, pixels, problem.channels // block) for pixels in (strip, 2))
+    steps = num_steps(pairs, block)
+    if strips.obstacles() or strips.groups > min(MOST_COLUMNS, multiprocessors) or steps > STRIP_BLOCKS[-1]:
+        return None
+    resident = next(blocks for blocks in STRIP_BLOCKS if steps <= blocks)
+    slabs = 2
+    left = SHARED_BYTES - BARRIER_BYTES - WIDEST_SWIZZLE * (slabs * STRIP_ROWS + resident * 2 * bundle)
+    stages = min(left // (WIDEST_SWIZZLE * STRIP_ROWS), MOST_STAGES)
+    return strips, Tile(STRIP_ROWS, block, block, block, stages, slabs, drawn=True, resident=resident, strip=strip,
+                        pair_taps=pairs.taps[-1], pair_step=2 * problem.strides[-1])
 
 
 @dataclasses.dataclass(frozen=True)

@@ -145,9 +145,10 @@ class FpropLaunch:
             template.base = None  # a launch outlives its tensors
         self.sizes = (problem.rows, problem.group_out_channels, problem.group_channels, problem.groups,
                       *geometry_arguments(problem))
-        constants = dict(RANK=problem.rank, BLOCK_M=tile.block_m, BLOCK_N=tile.block_n, GROUP_M=tile.group_m,
-                         HOPPER=hopper, IN_TURNS=tile.in_turns, STAGES=tile.stages, RESIDENT=tile.resident,
-                         DRAWN=tile.drawn, SLABS=tile.slabs, **epilogue.options(), FLAGGED=flagged)
+        constants = dict(RANK=problem.rank, BLOCK_M=tile.block_m, BLOCK_N=tile.block_n, STRIP=tile.strip,
+                         PAIR_TAPS=tile.pair_taps, PAIR_STEP=tile.pair_step, GROUP_M=tile.group_m, HOPPER=hopper,
+                         IN_TURNS=tile.in_turns, STAGES=tile.stages, RESIDENT=tile.resident, DRAWN=tile.drawn,
+                         SLABS=tile.slabs, **epilogue.options(), FLAGGED=flagged)
         self.constants = tuple(constants.values())
         self.grid = heuristics.grid(problem, tile, count), 1, 1
         self.counters = counters(y.device)
@@ -246,6 +247,19 @@ def suits_tensor_cores(problem, size):
                                    and problem.group_out_channels * size % 16 == 0)
 
 
+def is_narrow(problem, size):
+    """Whether groups do not fill the tensor cores by themselves: those of a few channels, and more where several fit into the
+    least tile together."""
+    if not suits_tensor_cores(problem, size):
+        return True
+    if problem.groups == 1 or problem.obstacles():
+        return False
+    bundle = heuristics.choose_bundle(problem, size)
+    together = (bundle or 0) // problem.group_channels
+    return (together > 1 and bundle * size <= heuristics.WIDEST_SWIZZLE
+            and together * problem.group_out_channels <= heuristics.NARROW.block_n)
+
+
 def parts(problem):
     """The images of each launch, and the problem that they are."""
     for start, length in split_batch(problem):
@@ -260,21 +274,48 @@ def run_direct(problem, x, w, y, epilogue):
         launch_direct(part, x[images], w, y[images], epilogue.part(images))
 
 
-def run_bundled(problem, x, w, y, epilogue, bundle, autotune=False):
-    """Narrow groups, several together by a block-diagonal matrix. Its zeros times an infinity or a NaN of another group would
-    be NaN, so a result with a sum that is not finite is computed again without them."""
+def strips_of(problem, size, device):
+    """A problem of narrow groups in strips, with its tile; None where it cannot be, or where that is not implemented."""
+    if active_target().arch // 10 != 9:
+        return None
+    return heuristics.choose_strips(problem, size, multiprocessors(triton.runtime.driver.active, device.index or 0))
+
+
+def run_together(problem, together, tile, whole, x, w, y, epilogue, autotune=False):
+    """Narrow groups, several as one: the problem ``together``, with the weight ``whole``, has zeros where they do not meet.
+
+    These times an infinity or a NaN of another group would be NaN, so a result with a sum that is not finite is computed
+    again without them.
+    """
     x = mem.pitched(mem.channels_innermost(x))
     strides = mem.element_strides(x)
-    dense, pitch = mem.weight_memory(mem.bundled_weight(w, problem.groups, bundle))
+    dense, pitch = mem.weight_memory(whole)
     driver = triton.runtime.driver.active
     stream = driver.get_current_stream(driver.get_current_device())
     for images, part in parts(problem):
-        together = dataclasses.replace(part, groups=problem.channels // bundle)
         state = counters(x.device).take(heuristics.MOST_COLUMNS + 2, stream)
-        launch_fprop(together, x[images], strides, dense, pitch, y[images], epilogue.part(images), None, autotune,
-                     state)
+        launch_fprop(dataclasses.replace(together, batch=part.batch), x[images], strides, dense, pitch, y[images],
+                     epilogue.part(images), tile, autotune, state)
         launch_direct(part, x[images], mem.dense_weight(w), y[images], epilogue.part(images),
                       state[heuristics.MOST_COLUMNS:])
+
+
+def run_narrow(problem, x, w, y, epilogue, autotune=False):
+    """Groups too narrow to fill an MMA, together where that can be."""
+    size = x.element_size()
+    strips = strips_of(problem, size, x.device)
+    bundle = None if problem.obstacles() else heuristics.choose_bundle(problem, size)
+    if strips:
+        together, tile = strips
+        whole = mem.strip_weight(w, problem.groups, heuristics.BUNDLE_BYTES // size, heuristics.BUNDLES,
+                                 problem.strides[-1])
+        run_together(problem, together, tile, whole, x, w, y, epilogue)
+    elif bundle:
+        together = dataclasses.replace(problem, groups=problem.channels // bundle)
+        whole = mem.bundled_weight(w, problem.groups, bundle)
+        run_together(problem, together, None, whole, x, w, y, epilogue, autotune)
+    else:
+        run_direct(problem, x, w, y, epilogue)
 
 
 def run_fprop(problem, x, w, y, epilogue, autotune=False):
@@ -329,13 +370,9 @@ def run(problem, x, w, epilogue, autotune=False):
     size = x.element_size()
     out_channels = problem.out_channels
     y_shape = (problem.batch, *problem.out)
-    if not suits_tensor_cores(problem, size):
+    if is_narrow(problem, size):
         y = x.new_empty((*y_shape, out_channels))
-        bundle = None if problem.obstacles() else heuristics.choose_bundle(problem, size)
-        if bundle:
-            run_bundled(problem, x, w, y, epilogue, bundle, autotune)
-        else:
-            run_direct(problem, x, w, y, epilogue)
+        run_narrow(problem, x, w, y, epilogue, autotune)
         return y
     run_on_tensor_cores = run_patches if problem.obstacles() else run_fprop
     whole = round_up(out_channels, 16 // size)
@@ -363,7 +400,7 @@ def is_empty(problem):
 
 def one_launch(problem, x, size):
     """Whether a problem is one launch on the tensor cores that reads x and writes y in place; the weight may be a copy that is kept."""
-    return (not is_empty(problem) and suits_tensor_cores(problem, size) and not problem.obstacles()
+    return (not is_empty(problem) and not problem.obstacles() and not is_narrow(problem, size)
             and problem.out_channels * size % 16 == 0 and problem.channels * size >= 16
             and mem.readable(mem.channels_innermost(x)) and len(split_batch(problem)) == 1)
 

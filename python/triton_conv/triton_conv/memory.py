@@ -117,6 +117,27 @@ def bundled_weight(w, groups, bundle):
     return kept(w, ("bundled", bundle), make)
 
 
+def strip_weight(w, groups, bundle, bundles, stride):
+    """w (K, C / groups, *taps) for pairs of output pixels: (K * 2 / bundles, bundles * bundle, *taps of a pair).
+
+    Of each block of ``bundles`` bundles, rows are the pixels of a pair by the output channels of a bundle, with all bundles'
+    weights side by side.
+    """
+
+    def make():
+        memory = channels_innermost(bundled_weight(w, groups, bundle))  # (K, *taps, bundle)
+        out_channels, *lead, taps, _ = memory.shape
+        window = stride + taps
+        blocks = out_channels // (bundles * bundle)
+        copy = w.new_zeros((blocks, 2, bundle, *lead, window, bundles, bundle))
+        rows = memory.unflatten(0, (blocks, bundles, bundle)).movedim(1, -2)
+        for pixel in range(2):
+            copy[:, pixel].narrow(-3, pixel * stride, taps).copy_(rows)
+        return copy.reshape(blocks * 2 * bundle, *lead, window, bundles * bundle).movedim(-1, 1)
+
+    return kept(w, ("strips", bundle, bundles, stride), make)
+
+
 def dense_residual(residual):
     """residual (N, K, *out) as memory (N, *out, K) that TMA can read."""
     memory = channels_innermost(residual).contiguous()

@@ -27,13 +27,14 @@ class Output:
     HAS_RESIDUAL: gl.constexpr
     ACTIVATION: gl.constexpr
     FLAGGED: gl.constexpr  # set the flag if a sum is not finite
+    STRIP: gl.constexpr  # output pixels of a row
 
     @gluon.jit
     def create(y_desc, residual_desc, bias, flag, SLABS: gl.constexpr, HAS_BIAS: gl.constexpr,
-               HAS_RESIDUAL: gl.constexpr, ACTIVATION: gl.constexpr, FLAGGED: gl.constexpr):
+               HAS_RESIDUAL: gl.constexpr, ACTIVATION: gl.constexpr, FLAGGED: gl.constexpr, STRIP: gl.constexpr):
         slabs = gl.allocate_shared_memory(y_desc.dtype, [SLABS] + y_desc.block_shape, y_desc.layout)
         return Output(y_desc, residual_desc, bias, flag, slabs, Ring.create(SLABS), y_desc.block_shape[2], HAS_BIAS,
-                      HAS_RESIDUAL, ACTIVATION, FLAGGED)
+                      HAS_RESIDUAL, ACTIVATION, FLAGGED, STRIP)
 
     @gluon.jit
     def slab(self, i):
@@ -46,11 +47,13 @@ class Output:
 
     @gluon.jit
     def slabs_of_tile(self, schedule):
-        return schedule.BLOCK_M // schedule.LINE * self.slabs_of_line(schedule)
+        return schedule.BLOCK_M // schedule.LINE * self.slabs_of_line(schedule) * self.STRIP
 
     @gluon.jit
     def place(self, schedule, tile, j):
         """Of slab j of a tile in global memory, as the descriptors of output and residual see it."""
+        if self.STRIP > 1:
+            return [j, tile.off_m, tile.group * schedule.K]
         line = j // self.slabs_of_line(schedule)
         column = j % self.slabs_of_line(schedule) * self.WIDTH
         return [tile.group, tile.off_m + line * schedule.LINE, tile.off_n + column]
@@ -69,23 +72,35 @@ def activate(x, ACTIVATION: gl.constexpr):
 
 
 @gluon.jit
-def write_slab(output: Output, schedule: Schedule, tile, columns, j, i):
-    """Slab j of a line of a tile, columns [LINE, WIDTH] of an accumulator, into the slot of turn i."""
+def write_slab(output: Output, schedule: Schedule, tile, pieces, j, i):
+    """Slab j of a line of a tile into the slot of turn i: columns of accumulators [LINE, WIDTH], or pieces of that width."""
+    PIECE: gl.constexpr = output.WIDTH // len(pieces)
+    layout: gl.constexpr = gl.SliceLayout(0, pieces[0].type.layout)
     if output.FLAGGED:
-        rows = gl.sum(columns * 0.0, 1)  # NaN where a sum is not finite
+        poison = pieces[0] * 0.0  # NaN where a sum is not finite
+        for p in gl.static_range(1, len(pieces)):
+            poison += pieces[p] * 0.0
+        rows = gl.sum(poison, 1)
         gl.store(output.flag + gl.zeros_like(rows).to(gl.int32), 1, mask=rows != 0)
     if output.HAS_BIAS:
-        layout: gl.constexpr = gl.SliceLayout(0, columns.type.layout)
-        column = tile.off_n + j * output.WIDTH + gl.arange(0, output.WIDTH, layout)
-        bias = gl.load(output.bias + tile.group * schedule.K + column, mask=column < schedule.K, other=0.0)
-        columns += bias.to(gl.float32)[None, :]
+        biased = ()
+        for p in gl.static_range(len(pieces)):
+            column = tile.off_n + j * output.WIDTH + p * PIECE + gl.arange(0, PIECE, layout)
+            bias = gl.load(output.bias + tile.group * schedule.K + column, mask=column < schedule.K, other=0.0)
+            biased = biased + (pieces[p] + bias.to(gl.float32)[None, :], )
+    else:
+        biased = pieces
     slab = output.slab(i)
     if output.HAS_RESIDUAL:
         output.ring.wait_refilled(i)
-        columns += slab.load(columns.type.layout).to(gl.float32)
     else:
         output.ring.wait_empty(i)
-    slab.store(activate(columns, output.ACTIVATION).to(output.y_desc.dtype))
+    for p in gl.static_range(len(pieces)):
+        columns = biased[p]
+        place = slab.slice(p * PIECE, PIECE, dim=1)
+        if output.HAS_RESIDUAL:
+            columns += place.load(columns.type.layout).to(gl.float32)
+        place.store(activate(columns, output.ACTIVATION).to(output.y_desc.dtype))
     fence_async_shared()
     mbarrier.arrive(output.ring.full(i))
 
@@ -106,13 +121,26 @@ def take_columns(x, j: gl.constexpr, WIDTH: gl.constexpr):
 
 @gluon.jit
 def write_tile(output: Output, schedule: Schedule, tile, accs, i):
-    """Accumulators [LINE, columns] in registers, line by line, by slabs from turn i on; returns the turn after the last."""
+    """Accumulators [LINE, columns] in registers, line by line, by slabs from turn i on; returns the turn after the last.
+
+    In strips there is one for each pair of pixels and bundle of channels, with both pixels' columns; a slab is a pixel.
+    """
     number = 0
-    for part in gl.static_range(len(accs)):
-        for j in gl.static_range(accs[part].shape[1] // output.WIDTH):
-            write_slab(output, schedule, tile, take_columns(accs[part], j, output.WIDTH),
-                       number % output.slabs_of_line(schedule), i + number)
+    BUNDLES: gl.constexpr = len(accs) * 2 // output.STRIP
+    if output.STRIP > 1:
+        for pixel in gl.static_range(output.STRIP):
+            pieces = ()
+            for bundle in gl.static_range(BUNDLES):
+                acc = accs[pixel // 2 * BUNDLES + bundle]
+                pieces = pieces + (take_columns(acc, pixel % 2, acc.shape[1] // 2), )
+            write_slab(output, schedule, tile, pieces, 0, i + pixel)
             number += 1
+    else:
+        for part in gl.static_range(len(accs)):
+            for j in gl.static_range(accs[part].shape[1] // output.WIDTH):
+                write_slab(output, schedule, tile, (take_columns(accs[part], j, output.WIDTH), ),
+                           number % output.slabs_of_line(schedule), i + number)
+                number += 1
     return i + number
 
 

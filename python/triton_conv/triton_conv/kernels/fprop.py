@@ -8,7 +8,7 @@ from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
 from ..heuristics import MOST_COLUMNS
 from . import mma_sm90, mma_sm100
 from .epilogue import Output, store_in_turns_partition, store_partition
-from .pipeline import Operands, Tickets, load_partition
+from .pipeline import Operands, Strips, Tickets, load_partition
 from .schedule import Schedule
 
 COUNTERS = gl.constexpr(MOST_COLUMNS)  # behind them are the flag of sums that are not finite, and how many have read it
@@ -30,22 +30,26 @@ def in_turns(schedule: Schedule, operands: Operands, even: Output, odd: Output, 
 @gluon.jit(do_not_specialize=SIZES)
 def fprop_kernel(x_desc, w_desc, y_desc, residual_desc, bias, counter, rows, K, C, groups, Z, P, Q, T, R, S, stride_d,
                  stride_h, stride_w, before_d, before_h, before_w, dilation_d, dilation_h, dilation_w,
-                 RANK: gl.constexpr, BLOCK_M: gl.constexpr, BLOCK_N: gl.constexpr, GROUP_M: gl.constexpr,
-                 HOPPER: gl.constexpr, IN_TURNS: gl.constexpr, STAGES: gl.constexpr, RESIDENT: gl.constexpr,
-                 DRAWN: gl.constexpr, SLABS: gl.constexpr, HAS_BIAS: gl.constexpr, HAS_RESIDUAL: gl.constexpr,
-                 ACTIVATION: gl.constexpr, FLAGGED: gl.constexpr):
+                 RANK: gl.constexpr, BLOCK_M: gl.constexpr, BLOCK_N: gl.constexpr, STRIP: gl.constexpr,
+                 PAIR_TAPS: gl.constexpr, PAIR_STEP: gl.constexpr, GROUP_M: gl.constexpr, HOPPER: gl.constexpr,
+                 IN_TURNS: gl.constexpr, STAGES: gl.constexpr, RESIDENT: gl.constexpr, DRAWN: gl.constexpr,
+                 SLABS: gl.constexpr, HAS_BIAS: gl.constexpr, HAS_RESIDUAL: gl.constexpr, ACTIVATION: gl.constexpr,
+                 FLAGGED: gl.constexpr):
     flag = counter + COUNTERS
     schedule = Schedule(rows, K, C, groups, Z, P, Q, T, R, S, stride_d, stride_h, stride_w, before_d, before_h,
                         before_w, dilation_d, dilation_h, dilation_w, BLOCK_M, BLOCK_N, x_desc.block_shape[1], GROUP_M,
                         RESIDENT > 0, x_desc.block_shape[0])
     READERS: gl.constexpr = 2 if HOPPER else 3
-    operands = Operands.create(x_desc, w_desc, Tickets.create(counter, READERS, DRAWN), BLOCK_N,
-                               BLOCK_M // x_desc.block_shape[0], STAGES, RESIDENT)
+    strips = Strips.create(STRIP, PAIR_TAPS, PAIR_STEP, x_desc.nbytes_per_cta // x_desc.block_shape[0])
+    WEIGHT_ROWS: gl.constexpr = BLOCK_N if STRIP == 1 else w_desc.block_shape[1]
+    operands = Operands.create(x_desc, w_desc, Tickets.create(counter, READERS, DRAWN), WEIGHT_ROWS,
+                               BLOCK_M // x_desc.block_shape[0], strips, STAGES, RESIDENT)
     gdc_wait()  # up to here this ran beside the kernel before it
     gdc_launch_dependents()
-    output = Output.create(y_desc, residual_desc, bias, flag, SLABS, HAS_BIAS, HAS_RESIDUAL, ACTIVATION, FLAGGED)
+    output = Output.create(y_desc, residual_desc, bias, flag, SLABS, HAS_BIAS, HAS_RESIDUAL, ACTIVATION, FLAGGED, STRIP)
     if IN_TURNS:
-        odd = Output.create(y_desc, residual_desc, bias, flag, SLABS, HAS_BIAS, HAS_RESIDUAL, ACTIVATION, FLAGGED)
+        odd = Output.create(y_desc, residual_desc, bias, flag, SLABS, HAS_BIAS, HAS_RESIDUAL, ACTIVATION, FLAGGED,
+                            STRIP)
         in_turns(schedule, operands, output, odd, RANK)
     elif HOPPER:
         gl.warp_specialize([(mma_sm90.mma_partition, (schedule, operands, output)),

@@ -62,7 +62,7 @@ def epilogue_partition(schedule: Schedule, operands: Operands, output: Output, a
         accumulators.ring.wait_full(turn)
         for j in gl.static_range(schedule.BLOCK_N // output.WIDTH):
             columns = accumulators.acc(turn).slice(j * output.WIDTH, output.WIDTH).load()
-            write_slab(output, schedule, tile, columns, j, slab)
+            write_slab(output, schedule, tile, (columns, ), j, slab)
             slab += 1
         mbarrier.arrive(accumulators.ring.empty(turn))
         turn += 1

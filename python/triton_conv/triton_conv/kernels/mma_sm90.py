@@ -24,9 +24,9 @@ def accumulator(schedule: Schedule, part):
 
 @gluon.jit
 def accumulators(schedule: Schedule, operands: Operands):
-    """Line by line, for each part of the columns."""
+    """Line by line, for each part of the columns; in strips for each pair of pixels, for each bundle of channels."""
     accs = ()
-    for _ in gl.static_range(operands.LINES):
+    for _ in gl.static_range(operands.LINES * operands.strips.PAIRS * operands.strips.BUNDLES):
         accs = accs + [accumulator(schedule, part) for part in operands.b]
     return accs
 
@@ -73,6 +73,50 @@ def multiply(schedule: Schedule, operands: Operands, accs, i):
     return accs
 
 
+@gluon.constexpr_function
+def mmas_of(strips, j):
+    """How many there are for input pixel j of strips."""
+    pairs = (j - pair * strips.PAIR_STEP.value for pair in range(strips.PAIRS.value))
+    return strips.BUNDLES.value * sum(0 <= tap < strips.PAIR_TAPS.value for tap in pairs)
+
+
+@gluon.jit
+def begin_pair(operands: Operands, accs, i, line, tap: gl.constexpr, pair: gl.constexpr):
+    """The MMAs of turn i for a pair of output pixels and each bundle of channels, if that is one of the pair's taps."""
+    BUNDLES: gl.constexpr = operands.strips.BUNDLES
+    running = ()
+    for bundle in gl.static_range(BUNDLES):
+        acc = accs[pair * BUNDLES + bundle]
+        if tap >= 0 and tap < operands.strips.PAIR_TAPS:
+            right = operands.right(i, line * operands.strips.PAIR_TAPS + tap, 0, bundle)
+            acc = warpgroup_mma(operands.left(i, bundle), right, acc, use_acc=(line > 0) | (tap > 0), is_async=True)
+        running = running + (acc, )
+    return running
+
+
+@gluon.jit
+def multiply_strips(schedule: Schedule, operands: Operands, accs, i):
+    """As ``multiply``, by lines of the filter."""
+    for line in range(schedule.T * schedule.R):
+        for j in gl.static_range(operands.strips.WINDOW):
+            operands.ring.wait_full(i)
+            running = ()
+            for pair in gl.static_range(operands.strips.PAIRS):
+                running = running + begin_pair(operands, accs, i, line, j - pair * operands.strips.PAIR_STEP, pair)
+            accs = wait(mmas_of(operands.strips, j), running)
+            release_step(operands, i - 1, (line > 0) | (j > 0))
+            i += 1
+    return accs
+
+
+@gluon.jit
+def multiply_tile(schedule: Schedule, operands: Operands, accs, i):
+    if operands.strips.PIXELS > 1:
+        return multiply_strips(schedule, operands, accs, i)
+    else:
+        return multiply(schedule, operands, accs, i)
+
+
 @gluon.jit
 def mma_partition(schedule: Schedule, operands: Operands, output: Output):
     accs = accumulators(schedule, operands)
@@ -82,7 +126,7 @@ def mma_partition(schedule: Schedule, operands: Operands, output: Output):
     operands.await_weights()
     index = operands.tickets.take(turn)
     while index < schedule.num_tiles():
-        accs = wait(0, multiply(schedule, operands, accs, i))
+        accs = wait(0, multiply_tile(schedule, operands, accs, i))
         i += schedule.num_steps() * operands.LINES
         release_step(operands, i - operands.LINES)
         slab = write_tile(output, schedule, schedule.tile(index), accs, slab)
@@ -109,7 +153,7 @@ def mma_in_turns_partition(schedule: Schedule, operands: Operands, output: Outpu
         else:
             mbarrier.wait(turns.index(0), turn & 1 ^ 1)  # the first does not wait
         i = (2 * turn + ODD) * of_tile
-        accs = multiply(schedule, operands, accs, i)
+        accs = multiply_tile(schedule, operands, accs, i)
         mbarrier.arrive(turns.index(1 - ODD))
         accs = wait(0, accs)
         release_step(operands, i + of_tile - operands.LINES)

@@ -100,6 +100,30 @@ class Tickets:
         return index
 
 
+@aggregate
+class Strips:
+    """Of narrow groups: a row has several output PIXELS, and a block of channels BUNDLES of groups, each an MMA of its own.
+
+    Weights are those of a pair of pixels: a pair has PAIR_TAPS taps in the last dimension, the next begins PAIR_STEP later.
+    With one pixel there are no strips.
+    """
+    PIXELS: gl.constexpr
+    PAIR_TAPS: gl.constexpr
+    PAIR_STEP: gl.constexpr
+    BUNDLES: gl.constexpr
+    PAIRS: gl.constexpr
+    WINDOW: gl.constexpr  # input pixels of a strip
+
+    @gluon.jit
+    def create(PIXELS: gl.constexpr, PAIR_TAPS: gl.constexpr, PAIR_STEP: gl.constexpr, BLOCK_BYTES: gl.constexpr):
+        """BLOCK_BYTES is that of a block of channels; those of an MMA have 32."""
+        if PIXELS == 1:
+            return Strips(1, 1, 1, 1, 1, 1)
+        else:
+            return Strips(PIXELS, PAIR_TAPS, PAIR_STEP, BLOCK_BYTES // 32, PIXELS // 2,
+                          PAIR_TAPS + (PIXELS // 2 - 1) * PAIR_STEP)
+
+
 @gluon.constexpr_function
 def largest_power_of_two(n):
     """The largest of at most n."""
@@ -134,10 +158,11 @@ class Operands:
     tickets: Tickets
     BLOCK_BYTES: gl.constexpr  # of weights
     LINES: gl.constexpr  # of a tile
+    strips: Strips
     RESIDENT: gl.constexpr
 
     @gluon.jit
-    def create(x_desc, w_desc, tickets, BLOCK_N: gl.constexpr, LINES: gl.constexpr, STAGES: gl.constexpr,
+    def create(x_desc, w_desc, tickets, BLOCK_N: gl.constexpr, LINES: gl.constexpr, strips, STAGES: gl.constexpr,
                RESIDENT: gl.constexpr):
         a = gl.allocate_shared_memory(x_desc.dtype, [STAGES] + x_desc.block_shape, x_desc.layout)
         BLOCKS: gl.constexpr = RESIDENT if RESIDENT > 0 else STAGES // LINES
@@ -148,11 +173,17 @@ class Operands:
         if RESIDENT > 0:
             weights = mbarrier.allocate_mbarrier()
             mbarrier.init(weights, count=RESIDENT)
-        return Operands(x_desc, w_desc, a, b, ring, weights, tickets, BLOCK_BYTES, LINES, RESIDENT)
+        return Operands(x_desc, w_desc, a, b, ring, weights, tickets, BLOCK_BYTES, LINES, strips, RESIDENT)
 
     @gluon.jit
-    def left(self, i):
+    def pixels(self, i):
         return self.a.index(self.ring.slot(i))
+
+    @gluon.jit
+    def left(self, i, bundle: gl.constexpr = 0):
+        """A line [LINE, BLOCK_K] of pixels, or a bundle of its channels."""
+        WIDTH: gl.constexpr = self.a.shape[2] // self.strips.BUNDLES
+        return self.pixels(i).slice(bundle * WIDTH, WIDTH, dim=1)
 
     @gluon.jit
     def block(self, i):
@@ -160,10 +191,11 @@ class Operands:
         return self.ring.slot(i) // self.LINES
 
     @gluon.jit
-    def right(self, i, step, part: gl.constexpr = 0):
-        """A part [1, columns, BLOCK_K] of a block of weights as the MMA takes it, [BLOCK_K, columns]."""
+    def right(self, i, step, part: gl.constexpr = 0, bundle: gl.constexpr = 0):
+        """A part [1, columns, BLOCK_K] of a block of weights, or a bundle of it, as the MMA takes it, [BLOCK_K, columns]."""
         b = self.b[part].index(step if self.RESIDENT > 0 else self.block(i))
-        return b.reshape((b.shape[1], b.shape[2])).permute((1, 0))
+        WIDTH: gl.constexpr = b.shape[2] // self.strips.BUNDLES
+        return b.reshape((b.shape[1], b.shape[2])).slice(bundle * WIDTH, WIDTH, dim=1).permute((1, 0))
 
     @gluon.jit
     def await_weights(self):
@@ -208,13 +240,13 @@ def load_line(operands, schedule, line, walk, i, RANK: gl.constexpr):
     w_offset = walk.w.to(gl.int16)
     bar = operands.ring.full(i)
     if RANK == 1:
-        tma.async_load_im2col(operands.x_desc, [line.n, line.w, x_channel], [w_offset], bar, operands.left(i))
+        tma.async_load_im2col(operands.x_desc, [line.n, line.w, x_channel], [w_offset], bar, operands.pixels(i))
     elif RANK == 2:
         tma.async_load_im2col(operands.x_desc, [line.n, line.h, line.w, x_channel], [walk.h.to(gl.int16), w_offset],
-                              bar, operands.left(i))
+                              bar, operands.pixels(i))
     else:
         tma.async_load_im2col(operands.x_desc, [line.n, line.d, line.h, line.w, x_channel],
-                              [walk.d.to(gl.int16), walk.h.to(gl.int16), w_offset], bar, operands.left(i))
+                              [walk.d.to(gl.int16), walk.h.to(gl.int16), w_offset], bar, operands.pixels(i))
 
 
 @gluon.jit
@@ -231,14 +263,18 @@ def load_weights(operands, tap, row, channel, bar, block):
 @gluon.jit
 def load_resident_weights(operands, schedule):
     """All weights of the program's column of tiles, in the order in which they are multiplied."""
-    taps = schedule.T * schedule.R * schedule.S
+    in_line = operands.strips.PAIR_TAPS if operands.strips.PIXELS > 1 else schedule.S
+    taps = schedule.T * schedule.R * in_line
     tile = schedule.tile(0)
+    row = tile.group * schedule.K + tile.off_n
+    if operands.strips.PIXELS > 1:
+        row = row * 2 // operands.strips.BUNDLES
     for block in range(operands.RESIDENT):
         tap = block % taps
         channel = block // taps * schedule.BLOCK_K
         if channel < schedule.C:
             mbarrier.expect(operands.weights, operands.BLOCK_BYTES)
-            load_weights(operands, tap, tile.group * schedule.K + tile.off_n, channel, operands.weights, block)
+            load_weights(operands, tap, row, channel, operands.weights, block)
         else:
             mbarrier.arrive(operands.weights)
 
