@@ -1,6 +1,6 @@
 """Time every tile shape on every layer, which is what the rule in heuristics.py is fitted to.
 
-    python shapes.py [--out FILE]
+    python shapes.py [layers.json small.json ...] [--out FILE]
 
 A line a layer: the time of each shape as a share of cuDNN's, all in turn in one process, and which one the rule picks.
 """
@@ -43,12 +43,14 @@ def candidates(layer, dtype=torch.bfloat16):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("layers", nargs="*", type=pathlib.Path, help="layer files")
     parser.add_argument("--out", type=pathlib.Path, help="result file to write")
     parser.add_argument("--commit", help="what is measured; default: git describe")
     options = parser.parse_args()
     torch.backends.cudnn.benchmark = True
     rows = []
-    for layer in json.loads((HERE / "layers.json").read_text()):
+    files = options.layers or [HERE / "layers.json", HERE / "small.json"]
+    for layer in [layer for file in files for layer in json.loads(file.read_text())]:
         problem, functions = candidates(layer)
         if len(functions) == 1:
             continue

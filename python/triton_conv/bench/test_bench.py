@@ -1,6 +1,5 @@
 """The benchmark's bookkeeping, and that what is published is what was measured."""
 
-import dataclasses
 import json
 import pathlib
 import runpy
@@ -72,24 +71,30 @@ def test_few_kernels_serve_all_layers():
     kernels: set = set()
     for layer in json.loads((HERE / "layers.json").read_text()):
         problem = bench.describe(layer)
-        narrow = not launch.suits_tensor_cores(problem, 2)
-        if narrow:
-            kernels.add("direct")
-            problem = dataclasses.replace(problem, groups=problem.channels // heuristics.choose_bundle(problem, 2))
+        narrow = launch.is_narrow(problem, 2)
         if problem.channels < 8:
             kernels.add("pack")
             problem = geometry.fold_width(problem, 2)[0]
-        kernels.add((problem.rank, narrow, heuristics.choose(problem, 2, 132)))
+        if narrow:
+            kernels.add("direct")
+            problem, tile = heuristics.choose_strips(problem, 2, 132)
+        else:
+            tile = heuristics.choose(problem, 2, 132)
+        kernels.add((problem.rank, narrow, tile))
     assert 8 < len(kernels) <= 24
 
 
 def test_the_rule_picks_what_was_measured_as_fast():
-    """On the layers that the costs were fitted to, the chosen shape takes at most 5% longer than the fastest, and 1% on average."""
+    """How much longer the chosen tile takes than the fastest on the layers that the costs were fitted to, at most and on average:
+    5% and 1%; of those that take a few microseconds 15% and 3%."""
     results = json.loads((HERE / "results" / "shapes-h200.json").read_text())
-    names = {layer["name"]: layer for layer in json.loads((HERE / "layers.json").read_text())}
-    losses = []
-    for row in results["layers"]:
-        problem = bench.describe(names[row["name"]])
-        times = {name: ms for name, ms in row["ms"].items() if name != "cuDNN"}
-        losses.append(times[heuristics.name_of(heuristics.choose(problem, 2, 132))] / min(times.values()))
-    assert max(losses) < 1.05 and sum(losses) / len(losses) < 1.01
+    measured = {row["name"]: row["ms"] for row in results["layers"]}
+    for file, most, average in (("layers.json", 1.05, 1.01), ("small.json", 1.15, 1.03)):
+        losses = []
+        for layer in json.loads((HERE / file).read_text()):
+            if layer["name"] not in measured:  # needs a copy, or has no tiles
+                continue
+            times = {name: ms for name, ms in measured[layer["name"]].items() if name != "cuDNN"}
+            chosen = heuristics.name_of(heuristics.choose(bench.describe(layer), 2, 132))
+            losses.append(times[chosen] / min(times.values()))
+        assert len(losses) > 30 and max(losses) < most and sum(losses) / len(losses) < average

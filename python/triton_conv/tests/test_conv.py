@@ -1,5 +1,6 @@
 """Convolutions of every kind against PyTorch in float64."""
 
+import dataclasses
 import itertools
 import random
 
@@ -7,7 +8,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 import triton_conv
-from triton_conv import heuristics, launch
+from triton_conv import functional, heuristics, launch
 
 DTYPES = [torch.bfloat16, torch.float16, torch.float32]
 # The largest relative error of one rounding, of the result to 16 bits or of an operand to tf32.
@@ -109,6 +110,31 @@ def test_random_problems(rank, dtype):
                 CONV[rank](shape.cpu().float(), w.cpu().float(), None, stride, 0, dilation, groups).shape,
                 generator=generator).to(x)
         check(x, w, bias, stride, before, after, dilation, groups, activation, residual)
+        done += 1
+
+
+@pytest.mark.parametrize("rank", [1, 2, 3])
+def test_random_narrow_groups(rank):
+    """Groups of up to 32 channels: in strips, in bundles, and by themselves."""
+    rng = random.Random(f"narrow {rank}")
+    done = 0
+    while done < (300 if torch.cuda.is_available() else 1):
+        many = lambda low, high: tuple(rng.randint(low, high) for _ in range(rank))
+        extents, taps, stride, dilation = many(4, (90, 24, 9)[rank - 1]), many(1, 4), many(1, 2), many(1, 1)
+        before, after = many(0, 2), many(0, 2)
+        if rng.random() < 0.2:
+            dilation = many(1, 2)
+        if any(e + b + a <= (t - 1) * d for e, b, a, t, d in zip(extents, before, after, taps, dilation)):
+            continue
+        channels = rng.choice([1, 2, 4, 8, 16, 32])
+        groups = rng.choice([64, 128, 192]) // channels if rng.random() < 0.9 else rng.randint(2, 9)
+        K = groups * channels * rng.choice([1, 1, 1, 2])
+        dtype = rng.choice(DTYPES)
+        x, w = tensors(rank, rng.randint(1, 3), groups * channels, extents, K, taps, dtype, groups,
+                       rng.randrange(2**31))
+        bias = torch.randn(K, generator=torch.Generator().manual_seed(done)).to(x) if rng.random() < 0.5 else None
+        check(x, w, bias, stride, before, after, dilation, groups,
+              rng.choice(["relu", "silu"]) if bias is not None else None)
         done += 1
 
 
@@ -291,6 +317,50 @@ def test_each_shape(shape, dtype, monkeypatch):
         residual = torch.randn((N, K, *extents), generator=generator).to(x).to(memory_format=torch.channels_last)
         check(x, w, bias, before=1)
         check(x, w, bias, before=1, activation="silu", residual=residual)
+
+
+@pytest.mark.parametrize("shape, dtype", [("64x64", torch.bfloat16), ("128x64", torch.float32),
+                                          ("128x128", torch.float16), ("256x64", torch.bfloat16)])
+@pytest.mark.parametrize("parts", [2, 3])
+def test_tiles_in_parts(shape, dtype, parts, monkeypatch):
+    """Steps that are no multiple of the parts; a tile at the end of rows and channels; the sums of parts, whoever comes last."""
+    if SHAPES[shape].for_hopper and not is_hopper():
+        pytest.skip("a schedule for Hopper")
+    monkeypatch.setattr(
+        launch.heuristics, "choose", lambda problem, size, *_: dataclasses.replace(
+            heuristics.make_tile(SHAPES[shape], heuristics.block_of_channels(problem, size), size), parts=parts))
+    for rank, N, C, extents, K, taps in [(1, 1, 72, (150, ), 136, (3, )), (2, 1, 24, (7, 9), 8, (2, 2))]:
+        x, w = tensors(rank, N, C, extents, K, taps, dtype)
+        generator = torch.Generator().manual_seed(1)
+        bias = torch.randn(K, generator=generator).to(x)
+        out = [e + 2 - t + 1 for e, t in zip(extents, taps)]
+        residual = torch.randn((N, *out, K), generator=generator).to(x).movedim(-1, 1)
+        first = check(x, w, before=1)
+        assert all(torch.equal(first, check(x, w, before=1)) for _ in range(20 if x.is_cuda else 1))
+        check(x, w, bias, before=1, activation="silu", residual=residual)
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="CUDA graphs and streams need a GPU")
+def test_parts_in_graphs_and_streams():
+    """Sums and counters are not shared by launches that may run beside each other."""
+    x, w = tensors(2, 1, 512, (7, 7), 512, (3, 3), torch.bfloat16)
+    assert heuristics.choose(functional.problem_of(x, w, (1, 1), (1, 1), (1, 1), (1, 1), 1), 2, 132).parts > 1
+    expected = triton_conv.conv2d(x, w, padding=1)
+    graphs = [torch.cuda.CUDAGraph() for _ in range(4)]
+    results = []
+    for graph in graphs:
+        with torch.cuda.graph(graph):
+            results += [triton_conv.conv2d(x, w, padding=1) for _ in range(3)]
+    streams = [torch.cuda.Stream() for _ in range(8)]
+    for number, stream in enumerate(streams * 20):
+        stream.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(stream):
+            if number % 8 < 4:
+                graphs[number % 8].replay()
+            else:
+                results.append(triton_conv.conv2d(x, w, padding=1))
+    torch.cuda.synchronize()
+    assert all(torch.equal(result, expected) for result in results)
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="CUDA graphs and streams need a GPU")

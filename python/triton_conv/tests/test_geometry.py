@@ -140,6 +140,7 @@ def test_splitting_a_batch():
 
 def test_tiles_fit_and_do_not_mix_groups():
     rng = random.Random(0)
+    in_parts = 0
     for _ in range(3000):
         size, groups = rng.choice([2, 4]), rng.choice([1, 1, 2, 4])
         channels = rng.randint(1, 20) * 32 // size if groups > 1 else rng.randint(1, 700)
@@ -151,11 +152,16 @@ def test_tiles_fit_and_do_not_mix_groups():
         stages = tile.stages // tile.lines
         blocks = tile.resident or stages
         assert stages >= 3 and stages * pixels + blocks * weights + slabs + 1024 <= 227 * 1024
-        assert tile.block_k * size in (32, 64, 128) and slabs >= 16 * 1024 and tile.block_n % tile.width == 0
+        assert tile.block_k * size in (32, 64, 128) and slabs >= 8 * 1024 and tile.block_n % tile.width == 0
+        assert tile.width * size <= 128 and tile.slabs <= tile.block_n // tile.width * tile.lines
         assert not tile.drawn or heuristics.num_tiles(problem, tile) > heuristics.grid(problem, tile, 132)
+        assert tile.parts == 1 or (not tile.drawn and not tile.resident and not tile.in_turns
+                                   and heuristics.num_tiles(problem, tile) * tile.parts <= 132)
+        in_parts += tile.parts > 1
         columns = heuristics.num_columns(problem, tile)
         assert not tile.resident or (heuristics.grid(problem, tile, 132) % columns == 0 and columns <= 64)
-        assert 1 <= heuristics.grid(problem, tile, 132) <= min(132, heuristics.num_tiles(problem, tile))
+        assert 1 <= heuristics.grid(problem, tile, 132) <= min(132, heuristics.num_tiles(problem, tile) * tile.parts)
         assert groups == 1 or channels % tile.block_k == 0
         assert tile.block_k * size == 128 or math.ceil(
             channels / tile.block_k) * tile.block_k * size <= 128 or groups > 1
+    assert in_parts > 100

@@ -1,5 +1,6 @@
 """Every kernel that the heuristics can choose, compiled for each architecture: no spills, within shared and tensor memory."""
 
+import dataclasses
 import itertools
 import re
 import subprocess
@@ -10,7 +11,7 @@ import torch
 import triton
 from triton.backends.compiler import GPUTarget
 from triton.experimental.gluon._runtime import GluonASTSource
-from triton_conv import descriptors, heuristics
+from triton_conv import descriptors, heuristics, launch
 from triton_conv.geometry import ConvProblem
 from triton_conv.kernels.direct import SIZES as DIRECT_SIZES
 from triton_conv.kernels.direct import direct_kernel
@@ -42,12 +43,12 @@ def fprop_resources(arch, tile, dtype, rank, has_bias, has_residual, activation,
     w_desc = descriptors.weight_descriptor(problem, x, 64, tile)
     y_desc = descriptors.output_descriptor(problem, x, tile)
     types = [desc.__mangle__() for desc in (x_desc, w_desc, y_desc, y_desc)]
-    hopper = arch == 90
-    constants = dict(RANK=rank, BLOCK_M=tile.block_m, BLOCK_N=tile.block_n, STRIP=tile.strip, PAIR_TAPS=tile.pair_taps, PAIR_STEP=tile.pair_step, GROUP_M=tile.group_m, HOPPER=hopper, IN_TURNS=tile.in_turns, STAGES=tile.stages, RESIDENT=tile.resident, DRAWN=tile.drawn, SLABS=tile.slabs, HAS_BIAS=has_bias,
-                     HAS_RESIDUAL=has_residual, ACTIVATION=activation, FLAGGED=flagged)  # yapf: disable
-    signature = dict(zip(fprop_kernel.arg_names, [*types, TYPES[dtype], "*i32"])) | dict.fromkeys(
-        SIZES, "i32") | dict.fromkeys(constants, "constexpr")
-    return resources(arch, fprop_kernel, signature, constants, 8 if hopper and not tile.in_turns else 4)
+    options = dict(HAS_BIAS=has_bias, HAS_RESIDUAL=has_residual, ACTIVATION=activation)
+    constants = launch.constants_of(tile, rank, arch == 90, options, flagged)
+    pointers = [TYPES[dtype], "*i32", "*fp32" if tile.parts > 1 else "*i32", TYPES[dtype], TYPES[dtype]]
+    signature = dict(zip(fprop_kernel.arg_names, [*types, *pointers])) | dict.fromkeys(SIZES, "i32") | dict.fromkeys(
+        constants, "constexpr")
+    return resources(arch, fprop_kernel, signature, constants, launch.num_warps_of(tile, arch == 90))
 
 
 # Each tile in each dtype and width of a step, with the epilogue that takes most; each rank and each epilogue with the largest tile.
@@ -65,10 +66,16 @@ TILES += [(dtype, heuristics.make_tile(shape, block_bytes // dtype.itemsize, dty
           for dtype, (shape, block_bytes, resident) in itertools.product(
               TYPES, ((heuristics.NARROW, 128, 9), (heuristics.NARROW, 64, 27), (heuristics.IN_TURNS, 128, 2)))]  # yapf: disable
 
+TILES += [(dtype, dataclasses.replace(heuristics.make_tile(shape, 128 // dtype.itemsize, dtype.itemsize), parts=2), 2, (True, True, "gelu"))
+          for dtype, shape in itertools.product(TYPES, (heuristics.SMALL, heuristics.MEDIUM, heuristics.SQUARE, heuristics.NARROW))]  # yapf: disable
+NARROW_GROUPS = ConvProblem(1, 128, 128, (8, 8), (3, 3), (1, 1), (1, 1), (1, 1), (1, 1), 32)
+TILES += [(dtype, heuristics.choose_strips(NARROW_GROUPS, dtype.itemsize, 132)[1], 2, epilogue)
+          for dtype, epilogue in itertools.product(TYPES, ((True, True, "gelu"), (False, False, "none")))]
+
 
 def fits_blackwell(tile):
     on_blackwell = {(shape.block_m, shape.block_n) for shape in heuristics.shapes_for(hopper=False)}
-    return (tile.block_m, tile.block_n) in on_blackwell and not tile.in_turns
+    return (tile.block_m, tile.block_n) in on_blackwell and not tile.in_turns and tile.strip == 1
 
 
 # On Hopper, tiles of more than 128 sums a thread leave few registers for the rest of the epilogue, and without anything to wait
@@ -88,7 +95,8 @@ def cases():
     for arch, (dtype, tile, rank, epilogue) in itertools.product((90, 100, 103), TILES):
         if arch != 90 and not fits_blackwell(tile):
             continue
-        for flagged in (False, True) if tile.resident and arch != 103 else (False, ):  # set by narrow groups
+        # Set by narrow groups, and always by those in strips.
+        for flagged in (True, ) if tile.strip > 1 else (False, True) if tile.resident and arch != 103 else (False, ):
             sample = (arch != 103 and tile.block_k * dtype.itemsize == 128 and epilogue in WIDEST and dtype != torch.float16
                       and rank != 1 and flagged == bool(tile.resident) and (arch == 90 or dtype != torch.float32))  # yapf: disable
             yield pytest.param(arch, dtype, tile, rank, epilogue, flagged,

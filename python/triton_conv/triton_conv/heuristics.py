@@ -38,6 +38,7 @@ class Tile:
     group_m: int = 1
     drawn: bool = False  # tiles go to whoever is free, not to all programs by turns
     resident: int = 0  # how many blocks of weights stay in shared memory; 0: they go through the stages
+    parts: int = 1  # of the steps of a tile, for as many programs
     strip: int = 1  # output pixels of a row
     pair_taps: int = 1  # of two of these, in the last dimension
     pair_step: int = 1  # taps from one pair to the next
@@ -75,8 +76,8 @@ class Shape:
 
     @property
     def for_hopper(self):
-        """Accumulators in registers may be in parts, and each partition may have its own."""
-        return self.in_turns or self.block_n != power_of_two(self.block_n)
+        """Accumulators in registers may be in parts, and of few rows, and each partition may have its own."""
+        return self.in_turns or self.block_m < 128 or self.block_n != power_of_two(self.block_n)
 
 
 SQUARE = Shape(128, 128, 2, 1.03, 1.8, 2.0, 2.0)
@@ -87,7 +88,9 @@ IN_TURNS = Shape(128, 128, 1, 1.0, 1.05, 2.0, 2.0, in_turns=True)
 LARGE = Shape(256, 192, 2, 3.0, 6.9, 1.0, 1.35)
 BROAD = Shape(128, 320, 2, 2.47, 6.7, 1.0, 1.0)
 TALL_IN_TURNS = Shape(192, 128, 2, 1.52, 2.7, 1.0, 1.5, in_turns=True)
-SHAPES = [SQUARE, TALL, WIDE, NARROW, IN_TURNS, LARGE, BROAD, TALL_IN_TURNS]
+SMALL = Shape(64, 64, 1, 0.53, 1.1, 1.0, 1.0)
+MEDIUM = Shape(128, 64, 1, 0.64, 1.0, 1.0, 1.0)
+SHAPES = [SQUARE, TALL, WIDE, NARROW, IN_TURNS, LARGE, BROAD, TALL_IN_TURNS, SMALL, MEDIUM]
 
 
 def shapes_for(hopper, activation="none", has_residual=False):
@@ -99,7 +102,10 @@ def shapes_for(hopper, activation="none", has_residual=False):
 
 def name_of(tile):
     """As results and progress name it."""
-    kinds = [" in turns" * tile.in_turns, " resident" * bool(tile.resident), " drawn" * tile.drawn]
+    kinds = [
+        " in turns" * tile.in_turns, f" in {tile.parts} parts" * (tile.parts > 1), " resident" * bool(tile.resident),
+        " drawn" * tile.drawn
+    ]
     return f"{tile.block_m}x{tile.block_n}{''.join(kinds)}"
 
 
@@ -129,11 +135,11 @@ def make_tile(shape, block_k, size, resident=0):
     """As many stages as shared memory holds beside the slabs and the weights that stay."""
     pixels, weights = size * block_k * shape.block_m, size * block_k * shape.block_n
     line = box_of(shape.block_m)
-    width, slabs, writers = SLAB_BYTES // (size * line), shape.slabs, 1
+    whole = SLAB_BYTES // (size * line)
+    width, slabs, writers = min(whole, shape.block_n, WIDEST_SWIZZLE // size), shape.slabs, 1
     if shape.in_turns:  # half as many threads write a slab, and one of more elements would not fit their registers
-        narrow = min(width, MOST_OF_TURN // line, WIDEST_SWIZZLE // size)
-        width, slabs, writers = narrow, width // narrow, 2
-    width = min(width, shape.block_n)
+        width = min(width, MOST_OF_TURN // line)
+        slabs, writers = whole // width, 2
     left = SHARED_BYTES - BARRIER_BYTES - writers * slabs * size * line * width - resident * weights
     stages = min(left // (pixels if resident else pixels + weights), MOST_STAGES) * (shape.block_m // line)
     return Tile(shape.block_m, shape.block_n, block_k, width, stages, slabs, shape.in_turns, drawn=resident > 0,
@@ -167,37 +173,58 @@ def make_resident(shape, problem, block_k, size, multiprocessors):
     return None
 
 
+PARTS = (1, 2, 3, 4, 6, 8, 12, 16)  # of the steps of a tile
+PART_COST, SUM_COST = 4.5, 1 / 3000  # of parts of a tile, and of each of its sums that is stored or loaded
+LEAST_STEPS = 4  # of a part
+MOST_SUMS = 128 * 128  # of a part: what larger tiles exchange takes longer than it saves, and the registers that are left
+
+
+def possible_parts(problem, shape, block_k, multiprocessors):
+    """Into how many parts tiles can be split, so that there is one for each multiprocessor at most."""
+    if shape.in_turns or shape.block_m * shape.block_n > MOST_SUMS:
+        return PARTS[:1]
+    most = max(1, min(multiprocessors // num_tiles(problem, shape), num_steps(problem, block_k) // LEAST_STEPS))
+    return tuple(parts for parts in PARTS if parts <= most)
+
+
 def grid(problem, tile, multiprocessors):
     """Persistent programs; with resident weights equally many for each column of tiles."""
     if not tile.resident:
-        return min(num_tiles(problem, tile), multiprocessors)
+        return min(num_tiles(problem, tile) * tile.parts, multiprocessors)
     columns = num_columns(problem, tile)
     return min(ceil_div(problem.rows, tile.block_m), multiprocessors // columns) * columns
 
 
+def cost_of(problem, shape, block_k, size, parts, multiprocessors):
+    """Of the busiest program: the tiles that it gets, times what one costs; or a part of one, and adding up all."""
+    steps = num_steps(problem, block_k)
+    step_cost = max(block_k * size / WIDEST_SWIZZLE, 0.5) * shape.step_cost
+    whole, rest = divmod(problem.group_out_channels, shape.block_n)
+    weight = (whole + (shape.partial if whole else shape.alone) *
+              (rest > 0)) * problem.groups / num_columns(problem, shape)
+    if parts == 1:
+        turns = ceil_div(num_tiles(problem, shape), multiprocessors)
+        return turns * weight * (steps * step_cost + shape.end_cost)
+    exchange = PART_COST + (1 + parts) * shape.block_m * shape.block_n * SUM_COST
+    return weight * (ceil_div(steps, parts) * step_cost + shape.end_cost) + exchange
+
+
 def choose(problem, size, multiprocessors, shapes=SHAPES):
-    """The tile whose busiest program is done first: the tiles that it gets, times what one costs.
+    """The tile whose busiest program is done first.
 
     Weights stay in shared memory where they make up much of what a step loads, and with them, or where steps are few and
     memory is the limit, programs draw their tiles.
     """
     block_k = block_of_channels(problem, size)
     steps = num_steps(problem, block_k)
-    share = block_k * size / WIDEST_SWIZZLE
-
-    def cost(shape):
-        whole, rest = divmod(problem.group_out_channels, shape.block_n)
-        columns = num_columns(problem, shape)
-        weight = (whole + (shape.partial if whole else shape.alone) * (rest > 0)) * problem.groups / columns
-        turns = ceil_div(num_tiles(problem, shape), multiprocessors)
-        return turns * weight * (steps * max(share, 0.5) * shape.step_cost + shape.end_cost)
-
-    shape, tile = min(shapes, key=cost), None
-    if shape is NARROW or steps <= SHORT:
+    ways = [(shape, parts) for shape in shapes for parts in possible_parts(problem, shape, block_k, multiprocessors)]
+    shape, parts = min(ways, key=lambda way: cost_of(problem, way[0], block_k, size, way[1], multiprocessors))
+    tile = None
+    several = parts == 1 and num_tiles(problem, shape) > multiprocessors
+    if several and (shape is NARROW or steps <= SHORT):
         tile = make_resident(shape, problem, block_k, size, multiprocessors)
     tile = tile or make_streamed(shape, problem, block_k, size)
-    several = num_tiles(problem, tile) > grid(problem, tile, multiprocessors)
-    return dataclasses.replace(tile, drawn=several and (tile.resident > 0 or steps <= SHORT))
+    return dataclasses.replace(tile, parts=parts, drawn=several and (tile.resident > 0 or steps <= SHORT))
 
 
 STRIPS = (4, 2)  # output pixels

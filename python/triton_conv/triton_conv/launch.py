@@ -69,6 +69,7 @@ def based_on(descriptor, tensor):
 
 
 _counters: dict = {}
+MOST_COUNTERS = 256  # of a launch: for columns of tiles and a flag, or for tiles that are in parts
 CAPTURED_COUNTERS = 2**18
 MOST_EXPANDED = 256
 _launches: dict = {}
@@ -82,6 +83,7 @@ class Counters:
     def __init__(self, device):
         self.device = device
         self.of_streams: dict = {}
+        self.sums_of_streams: dict = {}
         self.captured, self.used = None, 0
         self.unused = torch.zeros(4, dtype=torch.int32, device=device)
 
@@ -96,8 +98,16 @@ class Counters:
         if found is None:
             if self.captured is None:
                 self.captured = torch.zeros(CAPTURED_COUNTERS, dtype=torch.int32, device=self.device)
-            found = self.of_streams[stream] = torch.zeros(heuristics.MOST_COLUMNS + 2, dtype=torch.int32,
-                                                          device=self.device)
+            found = self.of_streams[stream] = torch.zeros(MOST_COUNTERS, dtype=torch.int32, device=self.device)
+        return found
+
+    def sums(self, count, stream):
+        """Memory for the sums of a launch's parts of tiles."""
+        if self.device.type == "cuda" and torch.cuda.is_current_stream_capturing():
+            return torch.empty(count, dtype=torch.float32, device=self.device)  # the graph's own
+        found = self.sums_of_streams.get(stream)
+        if found is None or found.numel() < count:
+            found = self.sums_of_streams[stream] = torch.empty(count, dtype=torch.float32, device=self.device)
         return found
 
 
@@ -115,6 +125,19 @@ def is_watched():
     """Whether someone, such as a profiler, is to be told of launches."""
     enter, leave = _runtime.launch_enter_hook, _runtime.launch_exit_hook
     return bool(getattr(enter, "calls", enter) or getattr(leave, "calls", leave))
+
+
+def constants_of(tile, rank, hopper, options, flagged=False):
+    """The constexpr arguments of ``fprop_kernel``, in its order."""
+    return dict(RANK=rank, BLOCK_M=tile.block_m, BLOCK_N=tile.block_n, STRIP=tile.strip, PAIR_TAPS=tile.pair_taps,
+                PAIR_STEP=tile.pair_step, GROUP_M=tile.group_m, SPLIT=tile.parts > 1, HOPPER=hopper,
+                IN_TURNS=tile.in_turns, STAGES=tile.stages, RESIDENT=tile.resident, DRAWN=tile.drawn, SLABS=tile.slabs,
+                **options, FLAGGED=flagged)
+
+
+def num_warps_of(tile, hopper):
+    """Of the partition that a kernel begins with: on Hopper each four have 64 rows of the accumulators, or all of them."""
+    return 8 if hopper and not tile.in_turns and tile.line > 64 else 4
 
 
 class FpropLaunch:
@@ -144,16 +167,18 @@ class FpropLaunch:
         for template in (self.x_desc, self.w_desc, self.y_desc):
             template.base = None  # a launch outlives its tensors
         self.sizes = (problem.rows, problem.group_out_channels, problem.group_channels, problem.groups,
-                      *geometry_arguments(problem))
-        constants = dict(RANK=problem.rank, BLOCK_M=tile.block_m, BLOCK_N=tile.block_n, STRIP=tile.strip,
-                         PAIR_TAPS=tile.pair_taps, PAIR_STEP=tile.pair_step, GROUP_M=tile.group_m, HOPPER=hopper,
-                         IN_TURNS=tile.in_turns, STAGES=tile.stages, RESIDENT=tile.resident, DRAWN=tile.drawn,
-                         SLABS=tile.slabs, **epilogue.options(), FLAGGED=flagged)
-        self.constants = tuple(constants.values())
+                      *geometry_arguments(problem), tile.parts)
+        self.constants = tuple(constants_of(tile, problem.rank, hopper, epilogue.options(), flagged).values())
         self.grid = heuristics.grid(problem, tile, count), 1, 1
         self.counters = counters(y.device)
-        self.drawn, self.columns = tile.drawn, heuristics.num_columns(problem, tile) if tile.resident else 1
-        self.num_warps = 8 if hopper and not tile.in_turns else 4
+        self.columns = 0  # counters that it needs
+        if tile.drawn:
+            self.columns = heuristics.num_columns(problem, tile) if tile.resident else 1
+        elif tile.parts > 1:
+            self.columns = heuristics.num_tiles(problem, tile)
+        self.num_warps = num_warps_of(tile, hopper)
+        self.num_sums = heuristics.num_tiles(problem,
+                                             tile) * tile.parts * tile.block_m * tile.block_n if tile.parts > 1 else 0
         self.compiled = self.expand = None
         self.expanded: dict = {}
         self.current_stream = triton.runtime.driver.active.get_current_stream
@@ -164,20 +189,22 @@ class FpropLaunch:
         stream = self.current_stream(self.device_index)
         counter = state
         if counter is None:
-            counter = self.counters.take(self.columns, stream) if self.drawn else self.counters.unused
+            counter = self.counters.take(self.columns, stream) if self.columns else self.counters.unused
+        sums = self.counters.sums(self.num_sums, stream) if self.num_sums else counter
         if self.expand is not None and not is_watched():
             key = (x.data_ptr(), w.data_ptr(), y.data_ptr(), None if bias is None else bias.data_ptr(),
-                   None if residual is None else residual.data_ptr(), counter.data_ptr())
+                   None if residual is None else residual.data_ptr(), counter.data_ptr(), sums.data_ptr())
             arguments = self.expanded.get(key)
             if arguments is None:
                 if len(self.expanded) >= MOST_EXPANDED:
                     self.expanded.clear()
-                descriptors = self.arguments(x, w, y, bias, residual, counter)[:4]
-                pointers = w.data_ptr() if bias is None else bias.data_ptr(), counter.data_ptr()
+                descriptors, tensors = self.descriptors_and_tensors(x, w, y, bias, residual, counter, sums)
+                pointers = (tensor.data_ptr() for tensor in tensors)
                 arguments = self.expanded[key] = self.expand((*descriptors, *pointers, *self.sizes, *self.constants))
             self.launch(*self.grid, stream, *self.launch_options, arguments)
             return
-        arguments = self.arguments(x, w, y, bias, residual, counter)
+        descriptors, tensors = self.descriptors_and_tensors(x, w, y, bias, residual, counter, sums)
+        arguments = *descriptors, *tensors, *self.sizes, *self.constants
         if self.compiled is None:
             kernel = fprop_kernel[self.grid](*arguments, num_warps=self.num_warps, launch_pdl=True)
             self.compiled = kernel
@@ -188,11 +215,11 @@ class FpropLaunch:
                    kernel.launch_metadata(self.grid, stream, *arguments), _runtime.launch_enter_hook,
                    _runtime.launch_exit_hook, *arguments)
 
-    def arguments(self, x, w, y, bias, residual, counter):
+    def descriptors_and_tensors(self, x, w, y, bias, residual, counter, sums):
         x_desc, w_desc, y_desc = based_on(self.x_desc, x), based_on(self.w_desc, w), based_on(self.y_desc, y)
         residual_desc = y_desc if residual is None else based_on(self.y_desc, residual)
-        return (x_desc, w_desc, y_desc, residual_desc, w if bias is None else bias, counter, *self.sizes,
-                *self.constants)
+        return (x_desc, w_desc, y_desc, residual_desc), (w if bias is None else bias, counter, sums, y,
+                                                         y if residual is None else residual)
 
     def prepare(self, kernel):
         """For calls with tensors seen before: expand arguments once, which encodes their descriptors, and keep what comes out."""

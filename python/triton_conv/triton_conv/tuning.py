@@ -37,8 +37,8 @@ def keep(path, key, tile):
 
 
 def candidates(problem, size, shapes, multiprocessors):
-    """Each shape, with weights that stay where they can, and with tiles drawn where steps are few enough for memory to be the
-    limit."""
+    """Each shape, with weights that stay where they can, with tiles drawn where steps are few enough for memory to be the
+    limit, and with tiles in parts where programs would have none."""
     block_k, tiles = heuristics.block_of_channels(problem, size), []
     for shape in shapes:
         tile = heuristics.make_streamed(shape, problem, block_k, size)
@@ -46,6 +46,8 @@ def candidates(problem, size, shapes, multiprocessors):
         if heuristics.num_steps(problem, block_k) <= 4 * heuristics.SHORT:
             tiles.append(dataclasses.replace(tile, drawn=True))
         tiles.append(heuristics.make_resident(shape, problem, block_k, size, multiprocessors))
+        possible = heuristics.possible_parts(problem, shape, block_k, multiprocessors)
+        tiles += [dataclasses.replace(tile, parts=parts) for parts in possible if parts > 1]
     return [tile for tile in tiles if tile]
 
 

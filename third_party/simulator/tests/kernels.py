@@ -319,6 +319,31 @@ def wgmma_kernel(a_desc, b_desc, y, A_IN_REGISTERS: gl.constexpr):
 
 
 @gluon.jit
+def waited_accumulator_kernel(a_desc, b_desc, y, USE: gl.constexpr):
+    """What is done first with the accumulator [64, 32] of an asynchronous product."""
+    a = gl.allocate_shared_memory(a_desc.dtype, a_desc.block_shape, a_desc.layout)
+    b = gl.allocate_shared_memory(b_desc.dtype, b_desc.block_shape, b_desc.layout)
+    bar = mbarrier.allocate_mbarrier()
+    mbarrier.init(bar, count=1)
+    mbarrier.expect(bar, a_desc.nbytes_per_cta + b_desc.nbytes_per_cta)
+    tma.async_load(a_desc, [0, 0], bar, a)
+    tma.async_load(b_desc, [0, 0], bar, b)
+    mbarrier.wait(bar, 0)
+    layout: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 1], [16, 32, 256 // a_desc.dtype.primitive_bitwidth])
+    acc = warpgroup_mma(a, b.permute((1, 0)), gl.zeros([64, 32], gl.float32, layout), is_async=True)
+    acc = warpgroup_mma_wait(0, deps=(acc, ))
+    if USE == "compare":
+        acc = gl.where(acc < 0, 0.0, acc)
+    elif USE == "clamp":
+        acc = gl.clamp(acc, gl.full_like(acc, -1.0), gl.full_like(acc, 1.0))
+    elif USE == "sum":
+        acc += gl.sum(acc, 1)[:, None]
+    r = gl.arange(0, 64, gl.SliceLayout(1, layout))
+    c = gl.arange(0, 32, gl.SliceLayout(0, layout))
+    gl.store(y + r[:, None] * 32 + c[None, :], acc)
+
+
+@gluon.jit
 def tcgen05_kernel(a_desc, b_desc, y):
     """Twice the product [128, K] x [32, K]^T, the first accumulator stored by threads."""
     a = gl.allocate_shared_memory(a_desc.dtype, a_desc.block_shape, a_desc.layout)

@@ -227,6 +227,17 @@ def test_wgmma(dtype, in_registers):
     assert (y - expected).norm() < 1e-6 * expected.norm()
 
 
+@pytest.mark.parametrize("use", ["store", "compare", "clamp", "sum"])
+def test_an_accumulator_that_was_waited_for(use):
+    a, b, y = torch.randn(64, 64).bfloat16(), torch.randn(32, 64).bfloat16(), torch.full((64, 32), float("nan"))
+    kernels.waited_accumulator_kernel[(1, )](tensor_descriptor(a, [64, 64]), tensor_descriptor(b, [32, 64]), y, use,
+                                             num_warps=4)
+    product = a.double() @ b.double().T
+    expected = {"store": product, "compare": product.relu(), "clamp": product.clamp(-1, 1),
+                "sum": product + product.sum(1, keepdim=True)}[use]  # yapf: disable
+    assert (y - expected).norm() < 1e-5 * expected.norm()
+
+
 @pytest.mark.parametrize("dtype", OPERANDS, ids=str)
 def test_tcgen05(dtype):
     k = 128 // dtype.itemsize

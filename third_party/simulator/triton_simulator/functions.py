@@ -272,6 +272,7 @@ FUNCTIONS = {
     "tt.join": lambda a, b, e: torch.stack([a, b], dim=-1),
     "ttg.convert_layout": lambda a, e: a,
     "gpu.barrier": lambda e: None,
+    "ttg.barrier": lambda e: None,
 }
 TENSOR = {name: f"FUNCTIONS[{name!r}]" for name in FUNCTIONS}
 

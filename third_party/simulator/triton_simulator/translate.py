@@ -215,6 +215,10 @@ class Translator:
         results = ", ".join(self.name(names, result) for result in op.results) or "_"
         self.emit(f"{results} = {function}({', '.join(arguments)})")
 
+    def registers(self, op, names):
+        """Operands in registers, none of which may be an accumulator that is still in flight."""
+        return [f"cta.value({names[v]}, {self.site(op)})" for v in op.operands]
+
     # -- control flow -------------------------------------------------------------------------------------------------
 
     def op_scf_for(self, op, names):
@@ -312,7 +316,7 @@ class Translator:
 
     def op_arith_cmpi(self, op, names):
         predicate = op.text.split()[1].rstrip(",")
-        a, b = (names[value] for value in op.operands)
+        a, b = self.registers(op, names)
         shape, element = shape_of(op.types)
         result = self.name(names, op.results[0])
         if shape is None:
@@ -324,7 +328,7 @@ class Translator:
 
     def op_arith_cmpf(self, op, names):
         predicate = op.text.split()[1].rstrip(",")
-        a, b = (names[value] for value in op.operands)
+        a, b = self.registers(op, names)
         self.emit(f"{self.name(names, op.results[0])} = compare_float({predicate!r}, {a}, {b})")
 
     # -- memory descriptors -------------------------------------------------------------------------------------------
@@ -494,7 +498,7 @@ class Translator:
     def op_tt_print(self, op, names):
         prefix = find(r'"((?:[^"\\]|\\.)*)"', op.text).group(1)
         hexadecimal = op.attributes.get("hex") == "true"
-        values = "".join(f", cta.value({names[v]}, {self.site(op)})" for v in op.operands)
+        values = "".join(f", {value}" for value in self.registers(op, names))
         self.emit(f"device_print(cta.where({self.site(op)}), {prefix!r}, {hexadecimal}, cta.program_ids{values})")
 
     def op_tt_assert(self, op, names):
@@ -510,23 +514,23 @@ class Translator:
         self.emit(f"{results + ' = ' if results else ''}yield from {self.program.function(callee)}({arguments})")
 
     def op_tt_dot(self, op, names):
-        a, b, acc = (f"cta.value({names[v]}, {self.site(op)})" for v in op.operands[:3])
+        a, b, acc = self.registers(op, names)[:3]
         precision = find(r"inputPrecision = (\w+)", op.text).group(1) if "inputPrecision" in op.text else "ieee"
         self.emit(f"{self.name(names, op.results[0])} = {acc} + cta.product({a}, {b}, {precision!r})")
 
     def op_tt_gather(self, op, names):
-        value, index = (f"cta.value({names[v]}, {self.site(op)})" for v in op.operands)
+        value, index = self.registers(op, names)
         axis = int(op.attributes["axis"].split()[0])
         self.emit(f"{self.name(names, op.results[0])} = {value}.gather({axis}, {index}.long())")
 
     def op_tt_histogram(self, op, names):
         shape, element = shape_of(result_type(op.types))
-        arguments = ", ".join(names[v] for v in op.operands)
+        arguments = ", ".join(self.registers(op, names))
         self.emit(
             f"{self.name(names, op.results[0])} = histogram({shape[0]}, {self.constant(DTYPES[element])}, {arguments})")
 
     def op_tt_clampf(self, op, names):
-        x, low, high = (names[v] for v in op.operands)
+        x, low, high = self.registers(op, names)
         self.emit(
             f"{self.name(names, op.results[0])} = clamp({x}, {low}, {high}, {'all' in op.text.rsplit('=', 1)[-1]})")
 
@@ -599,7 +603,7 @@ class Translator:
 
     def op_tt_store(self, op, names):
         dtype = DTYPES[functions.pointee(op.types)]
-        operands = [f"cta.value({names[v]}, {self.site(op)})" for v in op.operands]
+        operands = self.registers(op, names)
         self.emit(
             f"global_store(cta.global_memory(me, {self.site(op)}), cta.where({self.site(op)}), {self.constant(dtype)}, {', '.join(operands)})"
         )
@@ -630,7 +634,7 @@ class Translator:
     def along_axis(self, op, names, does, settings=""):
         axis = int(op.attributes["axis"].split()[0])
         function = self.combiner(op.regions[0])
-        operands = ", ".join(f"cta.value({names[v]}, {self.site(op)})" for v in op.operands)
+        operands = ", ".join(self.registers(op, names))
         results = "".join(f"{self.name(names, r)}, " for r in op.results)
         self.emit(f"{results}= {does}({function}, {axis}, {settings}[{operands}])")
 

@@ -31,10 +31,10 @@ class Output:
 
     @gluon.jit
     def create(y_desc, residual_desc, bias, flag, SLABS: gl.constexpr, HAS_BIAS: gl.constexpr,
-               HAS_RESIDUAL: gl.constexpr, ACTIVATION: gl.constexpr, FLAGGED: gl.constexpr, STRIP: gl.constexpr):
+               HAS_RESIDUAL: gl.constexpr, ACTIVATION: gl.constexpr, FLAGGED: gl.constexpr, STRIP: gl.constexpr, ring):
         slabs = gl.allocate_shared_memory(y_desc.dtype, [SLABS] + y_desc.block_shape, y_desc.layout)
-        return Output(y_desc, residual_desc, bias, flag, slabs, Ring.create(SLABS), y_desc.block_shape[2], HAS_BIAS,
-                      HAS_RESIDUAL, ACTIVATION, FLAGGED, STRIP)
+        return Output(y_desc, residual_desc, bias, flag, slabs, ring, y_desc.block_shape[2], HAS_BIAS, HAS_RESIDUAL,
+                      ACTIVATION, FLAGGED, STRIP)
 
     @gluon.jit
     def slab(self, i):
@@ -72,24 +72,28 @@ def activate(x, ACTIVATION: gl.constexpr):
 
 
 @gluon.jit
+def add_bias(output: Output, schedule: Schedule, tile, columns, first):
+    """To columns of a tile, which begin at ``first``."""
+    if output.HAS_BIAS:
+        column = tile.off_n + first + gl.arange(0, columns.shape[1], gl.SliceLayout(0, columns.type.layout))
+        bias = gl.load(output.bias + tile.group * schedule.K + column, mask=column < schedule.K, other=0.0)
+        columns += bias.to(gl.float32)[None, :]
+    return columns
+
+
+@gluon.jit
 def write_slab(output: Output, schedule: Schedule, tile, pieces, j, i):
     """Slab j of a line of a tile into the slot of turn i: columns of accumulators [LINE, WIDTH], or pieces of that width."""
     PIECE: gl.constexpr = output.WIDTH // len(pieces)
-    layout: gl.constexpr = gl.SliceLayout(0, pieces[0].type.layout)
     if output.FLAGGED:
         poison = pieces[0] * 0.0  # NaN where a sum is not finite
         for p in gl.static_range(1, len(pieces)):
             poison += pieces[p] * 0.0
         rows = gl.sum(poison, 1)
         gl.store(output.flag + gl.zeros_like(rows).to(gl.int32), 1, mask=rows != 0)
-    if output.HAS_BIAS:
-        biased = ()
-        for p in gl.static_range(len(pieces)):
-            column = tile.off_n + j * output.WIDTH + p * PIECE + gl.arange(0, PIECE, layout)
-            bias = gl.load(output.bias + tile.group * schedule.K + column, mask=column < schedule.K, other=0.0)
-            biased = biased + (pieces[p] + bias.to(gl.float32)[None, :], )
-    else:
-        biased = pieces
+    biased = ()
+    for p in gl.static_range(len(pieces)):
+        biased = biased + (add_bias(output, schedule, tile, pieces[p], j * output.WIDTH + p * PIECE), )
     slab = output.slab(i)
     if output.HAS_RESIDUAL:
         output.ring.wait_refilled(i)
@@ -147,8 +151,8 @@ def write_tile(output: Output, schedule: Schedule, tile, accs, i):
 @gluon.jit
 def refill(output: Output, schedule: Schedule, index, j: gl.constexpr, i):
     """Load the residual of slab j of a tile into the slot of turn i; past the last tile, nothing."""
-    there = index < schedule.num_tiles()
-    tile = schedule.tile(gl.minimum(index, schedule.num_tiles() - 1))
+    there = index < schedule.num_items()
+    tile = schedule.tile(gl.minimum(index, schedule.num_items() - 1))
     empty = output.ring.empty(i)
     mbarrier.expect(empty, output.residual_desc.nbytes_per_cta, pred=there)
     tma.async_load(output.residual_desc, output.place(schedule, tile, j), empty,
@@ -198,11 +202,15 @@ def store_partition(schedule: Schedule, tickets: Tickets, output: Output):
     i = 0
     turn = 0
     index = tickets.take(turn)
-    first_refills(output, schedule, index)
-    while index < schedule.num_tiles():
+    if not schedule.SPLIT:
+        first_refills(output, schedule, index)
+    while index < schedule.num_items():
         turn += 1
-        index = store_tile(output, schedule, tickets, index, turn, i)
-        i += output.slabs_of_tile(schedule)
+        if schedule.SPLIT:  # parts leave no slabs
+            index = tickets.take(turn)
+        else:
+            index = store_tile(output, schedule, tickets, index, turn, i)
+            i += output.slabs_of_tile(schedule)
 
 
 @gluon.jit
@@ -214,9 +222,9 @@ def store_in_turns_partition(schedule: Schedule, tickets: Tickets, even: Output,
     other = tickets.take(1)
     first_refills(even, schedule, index)
     first_refills(odd, schedule, other)
-    while index < schedule.num_tiles():
+    while index < schedule.num_items():
         index = store_tile(even, schedule, tickets, index, turn + 1, i)
-        if other < schedule.num_tiles():
+        if other < schedule.num_items():
             other = store_tile(odd, schedule, tickets, other, turn + 2, i)
         turn += 2
         i += even.slabs_of_tile(schedule)

@@ -14,6 +14,7 @@ from triton.experimental.gluon.language.nvidia.blackwell import (
 from triton.experimental.gluon.language.nvidia.hopper import mbarrier
 
 from .epilogue import Output, write_slab
+from .parts import Parts, finish_slabs
 from .pipeline import Operands, Ring
 from .schedule import Schedule
 
@@ -39,10 +40,10 @@ def mma_partition(schedule: Schedule, operands: Operands, accumulators: Accumula
     turn = 0
     operands.await_weights()
     index = operands.tickets.take(turn)
-    while index < schedule.num_tiles():
+    while index < schedule.num_items():
         accumulators.ring.wait_empty(turn)
         acc = accumulators.acc(turn)
-        for step in range(schedule.num_steps()):
+        for step in range(schedule.num_steps(index)):
             operands.ring.wait_full(i)
             tcgen05_mma(operands.left(i), operands.right(i, step), acc, use_acc=step > 0,
                         mbarriers=[operands.ring.empty(i)])
@@ -53,17 +54,36 @@ def mma_partition(schedule: Schedule, operands: Operands, accumulators: Accumula
 
 
 @gluon.jit
-def epilogue_partition(schedule: Schedule, operands: Operands, output: Output, accumulators: Accumulators):
+def write_slabs(output: Output, schedule: Schedule, tile, acc, slab):
+    """All of a tile, from turn ``slab`` on; returns the turn after the last."""
+    for j in gl.static_range(schedule.BLOCK_N // output.WIDTH):
+        columns = acc.slice(j * output.WIDTH, output.WIDTH).load()
+        write_slab(output, schedule, tile, (columns, ), j, slab + j)
+    return slab + schedule.BLOCK_N // output.WIDTH
+
+
+@gluon.jit
+def write_part(output: Output, parts: Parts, schedule: Schedule, item, acc):
+    slabs = ()
+    for j in gl.static_range(schedule.BLOCK_N // output.WIDTH):
+        slabs = slabs + (parts.store(schedule, item, j, acc.slice(j * output.WIDTH, output.WIDTH).load()), )
+    if parts.comes_last(schedule, item):
+        for j in gl.static_range(len(slabs)):  # one after the other: a thread has no registers for more
+            finish_slabs(output, parts, schedule, item, (slabs[j], ), j)
+
+
+@gluon.jit
+def epilogue_partition(schedule: Schedule, operands: Operands, output: Output, parts: Parts,
+                       accumulators: Accumulators):
     turn = 0
     slab = 0
     index = operands.tickets.take(turn)
-    while index < schedule.num_tiles():
-        tile = schedule.tile(index)
+    while index < schedule.num_items():
         accumulators.ring.wait_full(turn)
-        for j in gl.static_range(schedule.BLOCK_N // output.WIDTH):
-            columns = accumulators.acc(turn).slice(j * output.WIDTH, output.WIDTH).load()
-            write_slab(output, schedule, tile, (columns, ), j, slab)
-            slab += 1
+        if schedule.SPLIT:
+            write_part(output, parts, schedule, index, accumulators.acc(turn))
+        else:
+            slab = write_slabs(output, schedule, schedule.tile(index), accumulators.acc(turn), slab)
         mbarrier.arrive(accumulators.ring.empty(turn))
         turn += 1
         index = operands.tickets.take(turn)

@@ -9,6 +9,7 @@ from triton.experimental.gluon import language as gl
 from triton.experimental.gluon.language.nvidia.hopper import mbarrier, warpgroup_mma, warpgroup_mma_wait
 
 from .epilogue import Output, write_tile
+from .parts import Parts, write_item
 from .pipeline import Operands
 from .schedule import Schedule
 
@@ -59,12 +60,12 @@ def release_step(operands: Operands, i, pred=True):
 
 
 @gluon.jit
-def multiply(schedule: Schedule, operands: Operands, accs, i):
-    """All steps of a tile, from turn i of the operands' ring; the last MMAs may still be running.
+def multiply(operands: Operands, accs, i, steps):
+    """All steps of a tile or a part, from turn i of the operands' ring; the last MMAs may still be running.
 
     Nothing tells when a wgmma has read its operands, but those before have once only the newest are running.
     """
-    for step in range(schedule.num_steps()):
+    for step in range(steps):
         for line in gl.static_range(operands.LINES):
             operands.ring.wait_full(i + line)
         accs = wait(len(accs), begin(operands, accs, i, step, step > 0))
@@ -110,26 +111,27 @@ def multiply_strips(schedule: Schedule, operands: Operands, accs, i):
 
 
 @gluon.jit
-def multiply_tile(schedule: Schedule, operands: Operands, accs, i):
+def multiply_item(schedule: Schedule, operands: Operands, accs, i, steps):
     if operands.strips.PIXELS > 1:
         return multiply_strips(schedule, operands, accs, i)
     else:
-        return multiply(schedule, operands, accs, i)
+        return multiply(operands, accs, i, steps)
 
 
 @gluon.jit
-def mma_partition(schedule: Schedule, operands: Operands, output: Output):
+def mma_partition(schedule: Schedule, operands: Operands, output: Output, parts: Parts):
     accs = accumulators(schedule, operands)
     i = 0
     slab = 0
     turn = 0
     operands.await_weights()
     index = operands.tickets.take(turn)
-    while index < schedule.num_tiles():
-        accs = wait(0, multiply_tile(schedule, operands, accs, i))
-        i += schedule.num_steps() * operands.LINES
+    while index < schedule.num_items():
+        steps = schedule.num_steps(index)
+        accs = wait(0, multiply_item(schedule, operands, accs, i, steps))
+        i += steps * operands.LINES
         release_step(operands, i - operands.LINES)
-        slab = write_tile(output, schedule, schedule.tile(index), accs, slab)
+        slab = write_item(output, parts, schedule, index, accs, slab)
         turn += 1
         index = operands.tickets.take(turn)
 
@@ -142,18 +144,19 @@ def mma_in_turns_partition(schedule: Schedule, operands: Operands, output: Outpu
     parity of an older one for it.
     """
     accs = accumulators(schedule, operands)
-    of_tile = schedule.num_steps() * operands.LINES
+    steps = schedule.steps_of_tile()  # none is split
+    of_tile = steps * operands.LINES
     turn = 0
     slab = 0
     operands.await_weights()
     index = operands.tickets.take(ODD)
-    while index < schedule.num_tiles():
+    while index < schedule.num_items():
         if ODD:
             mbarrier.wait(turns.index(1), turn & 1)
         else:
             mbarrier.wait(turns.index(0), turn & 1 ^ 1)  # the first does not wait
         i = (2 * turn + ODD) * of_tile
-        accs = multiply_tile(schedule, operands, accs, i)
+        accs = multiply_item(schedule, operands, accs, i, steps)
         mbarrier.arrive(turns.index(1 - ODD))
         accs = wait(0, accs)
         release_step(operands, i + of_tile - operands.LINES)

@@ -84,12 +84,12 @@ class Tickets:
     def next(self, schedule, index):
         """The tile after ``index``. There is a draw for each tile, and the last one leaves the counter at 0."""
         if not self.DRAWN:
-            return index + schedule.num_first_tiles()
+            return index + schedule.num_first_items()
         counter = self.counter + schedule.counter()
         drawn = gl.atomic_add(counter, 1, sem="relaxed")
-        if drawn == schedule.num_tiles() - 1:
+        if drawn == schedule.num_items() - 1:
             gl.atomic_xchg(counter, 0, sem="relaxed")
-        return drawn + schedule.num_first_tiles()
+        return drawn + schedule.num_first_items()
 
     @gluon.jit
     def take(self, turn):
@@ -213,9 +213,12 @@ class Walk:
     w: gl.tensor
 
     @gluon.jit
-    def begin():
-        zero = gl.to_tensor(0)
-        return Walk(zero, zero, zero, zero, zero)
+    def begin(schedule, step):
+        taps = schedule.T * schedule.R * schedule.S
+        tap = step % taps
+        line = tap // schedule.S
+        return Walk(step // taps * schedule.BLOCK_K, tap, line // schedule.R * schedule.dilation_d,
+                    line % schedule.R * schedule.dilation_h, tap % schedule.S * schedule.dilation_w)
 
     @gluon.jit
     def next(self, schedule):
@@ -301,16 +304,16 @@ def load_partition(schedule: Schedule, operands: Operands, RANK: gl.constexpr, E
         load_resident_weights(operands, schedule)
     i = 0
     turn = 0
-    index = schedule.first_tile()
-    while index < schedule.num_tiles():
+    index = schedule.first_item()
+    while index < schedule.num_items():
         operands.tickets.publish(turn, index)
         turn += 1
         tile = schedule.tile(index)
         lines = (tile, )
         for j in gl.static_range(1, operands.LINES):
             lines = lines + (schedule.line(tile, j), )
-        walk = Walk.begin()
-        for _ in range(schedule.num_steps()):
+        walk = Walk.begin(schedule, schedule.first_step(index))
+        for _ in range(schedule.num_steps(index)):
             load_step(operands, schedule, lines, walk, i, RANK)
             i += operands.LINES
             walk = walk.next(schedule)

@@ -1,4 +1,4 @@
-"""Which tile a program computes, in which order, and where the tile's loads begin."""
+"""Which tile a program computes, or which part of its reduction, in which order, and where the loads begin."""
 
 from triton.experimental import gluon
 from triton.experimental.gluon import aggregate
@@ -20,6 +20,8 @@ class Tile:
 @aggregate
 class Schedule:
     """The sizes of a convolution, as the kernels need them, and the order of its tiles.
+
+    Programs take items: tiles, or with SPLIT ``parts`` of the steps of each.
 
     All sizes are run-time values, so that one compiled kernel serves all problems of a rank. Dimensions that the rank does
     not have count 1. K and C are those of one group.
@@ -43,12 +45,14 @@ class Schedule:
     dilation_d: gl.tensor
     dilation_h: gl.tensor
     dilation_w: gl.tensor
+    parts: gl.tensor
     BLOCK_M: gl.constexpr
     BLOCK_N: gl.constexpr
     BLOCK_K: gl.constexpr
     GROUP_M: gl.constexpr
     COLUMNS: gl.constexpr  # whether a program's tiles are all of one block of output channels
     LINE: gl.constexpr  # pixels that one load brings: all of a tile, or a part if these are no power of two
+    SPLIT: gl.constexpr
 
     @gluon.jit
     def blocks_m(self):
@@ -61,16 +65,21 @@ class Schedule:
         return gl.cdiv(self.K, self.BLOCK_N) * self.groups
 
     @gluon.jit
-    def num_tiles(self):
+    def num_items(self):
         """Of all programs, or of those that share a column."""
-        return self.blocks_m() if self.COLUMNS else self.blocks_m() * self.blocks_n()
+        tiles = self.blocks_m() if self.COLUMNS else self.blocks_m() * self.blocks_n()
+        return tiles * self.parts if self.SPLIT else tiles
 
     @gluon.jit
-    def first_tile(self):
+    def tile_of(self, item):
+        return item // self.parts if self.SPLIT else item
+
+    @gluon.jit
+    def first_item(self):
         return gl.program_id(0) // self.blocks_n() if self.COLUMNS else gl.program_id(0)
 
     @gluon.jit
-    def num_first_tiles(self):
+    def num_first_items(self):
         return gl.num_programs(0) // self.blocks_n() if self.COLUMNS else gl.num_programs(0)
 
     @gluon.jit
@@ -79,8 +88,25 @@ class Schedule:
         return gl.program_id(0) % self.blocks_n() if self.COLUMNS else 0
 
     @gluon.jit
-    def num_steps(self):
+    def steps_of_tile(self):
         return gl.cdiv(self.C, self.BLOCK_K) * self.T * self.R * self.S
+
+    @gluon.jit
+    def steps_before(self, part):
+        """Parts differ by a step at most."""
+        return self.steps_of_tile() * part // self.parts
+
+    @gluon.jit
+    def first_step(self, item):
+        return self.steps_before(item % self.parts) if self.SPLIT else 0
+
+    @gluon.jit
+    def num_steps(self, item):
+        if self.SPLIT:
+            part = item % self.parts
+            return self.steps_before(part + 1) - self.steps_before(part)
+        else:
+            return self.steps_of_tile()
 
     @gluon.jit
     def place(self, off_m, off_n, group):
@@ -98,8 +124,9 @@ class Schedule:
         return self.place(gl.minimum(tile.off_m + j * self.LINE, self.rows - 1), tile.off_n, tile.group)
 
     @gluon.jit
-    def tile(self, index):
-        """Tiles in groups of GROUP_M block rows, so that those in flight share their operands in L2."""
+    def tile(self, item):
+        """That of an item. Tiles are in groups of GROUP_M block rows, so that those in flight share their operands in L2."""
+        index = self.tile_of(item)
         blocks_m = self.blocks_m()
         blocks_n = self.blocks_n()
         if self.COLUMNS:
