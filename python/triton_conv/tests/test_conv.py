@@ -113,12 +113,12 @@ def test_random_problems(rank, dtype):
         done += 1
 
 
-@pytest.mark.parametrize("rank", [1, 2, 3])
+@pytest.mark.parametrize("rank", [1, 2, 3] if torch.cuda.is_available() else [2])
 def test_random_narrow_groups(rank):
     """Groups of up to 32 channels: in strips, in bundles, and by themselves."""
     rng = random.Random(f"narrow {rank}")
     done = 0
-    while done < (300 if torch.cuda.is_available() else 1):
+    while done < (60 if torch.cuda.is_available() else 1):
         many = lambda low, high: tuple(rng.randint(low, high) for _ in range(rank))
         extents, taps, stride, dilation = many(4, (90, 24, 9)[rank - 1]), many(1, 4), many(1, 2), many(1, 1)
         before, after = many(0, 2), many(0, 2)
@@ -309,7 +309,7 @@ def test_each_shape(shape, dtype, monkeypatch):
     monkeypatch.setattr(
         launch.heuristics, "choose", lambda problem, size, *_: heuristics.make_tile(
             SHAPES[shape], heuristics.block_of_channels(problem, size), size))
-    problems = [(1, 64, (9, 9), 8), (2, 96, (20, 20), 392)]
+    problems = [(1, 64, (9, 9), 8), (2, 40, (20, 20), 392)]
     for N, C, extents, K in problems + [(3, 40, (31, 33), 136)] * torch.cuda.is_available():
         x, w = tensors(2, N, C, extents, K, (3, 3), dtype)
         generator = torch.Generator().manual_seed(1)
@@ -321,7 +321,7 @@ def test_each_shape(shape, dtype, monkeypatch):
 
 @pytest.mark.parametrize("shape, dtype", [("64x64", torch.bfloat16), ("128x64", torch.float32),
                                           ("128x128", torch.float16), ("256x64", torch.bfloat16)])
-@pytest.mark.parametrize("parts", [2, 3])
+@pytest.mark.parametrize("parts", [2, 3] if torch.cuda.is_available() else [3])
 def test_tiles_in_parts(shape, dtype, parts, monkeypatch):
     """Steps that are no multiple of the parts; a tile at the end of rows and channels; the sums of parts, whoever comes last."""
     if SHAPES[shape].for_hopper and not is_hopper():
@@ -329,12 +329,11 @@ def test_tiles_in_parts(shape, dtype, parts, monkeypatch):
     monkeypatch.setattr(
         launch.heuristics, "choose", lambda problem, size, *_: dataclasses.replace(
             heuristics.make_tile(SHAPES[shape], heuristics.block_of_channels(problem, size), size), parts=parts))
-    for rank, N, C, extents, K, taps in [(1, 1, 72, (150, ), 136, (3, )), (2, 1, 24, (7, 9), 8, (2, 2))]:
-        x, w = tensors(rank, N, C, extents, K, taps, dtype)
+    for C, extents, K in [(72, (10, 15), 136), (24, (7, 9), 8)]:
+        x, w = tensors(2, 1, C, extents, K, (3, 3), dtype)
         generator = torch.Generator().manual_seed(1)
         bias = torch.randn(K, generator=generator).to(x)
-        out = [e + 2 - t + 1 for e, t in zip(extents, taps)]
-        residual = torch.randn((N, *out, K), generator=generator).to(x).movedim(-1, 1)
+        residual = torch.randn((1, K, *extents), generator=generator).to(x).to(memory_format=torch.channels_last)
         first = check(x, w, before=1)
         assert all(torch.equal(first, check(x, w, before=1)) for _ in range(20 if x.is_cuda else 1))
         check(x, w, bias, before=1, activation="silu", residual=residual)
