@@ -267,6 +267,25 @@ def test_tensors_that_need_no_copy_get_none(monkeypatch):
     assert taken[-2].data_ptr() != x.data_ptr()
 
 
+@pytest.mark.parametrize("rank, dtype", list(enumerate(DTYPES, 1)))
+def test_matrix_products(rank, dtype, monkeypatch):
+    """Filters of one tap, on rows of pixels where these are evenly spaced in memory, and in im2col mode where they are not."""
+    ranks = []
+    constants_of = launch.constants_of
+    monkeypatch.setattr(launch, "constants_of",
+                        lambda tile, rank, *rest: ranks.append(rank) or constants_of(tile, rank, *rest))
+    extents = ((70, ), (7, 10), (3, 5, 6))[rank - 1]
+    x, w = tensors(rank, 2, 72, extents, 136, (1, ) * rank, dtype)
+    memory = x.movedim(1, -1).contiguous()
+    x = memory.movedim(-1, 1)
+    for view, even in ((x, True), (memory[..., 8:48].movedim(-1, 1), True), (x[..., 1:-1], False), (x[1:], True)):
+        part = w[:, :view.shape[1]].movedim(1, -1).contiguous().movedim(-1, 1)
+        check(view, part)
+        assert ranks.pop() == (0 if even else rank)
+    monkeypatch.setattr(heuristics, "LARGE_INPUT", 0)
+    check(x, w[:16].movedim(1, -1).contiguous().movedim(-1, 1))
+
+
 def test_a_converted_weight_is_kept_until_it_changes():
     x, w = tensors(2, 1, 16, (6, 6), 8, (3, 3), torch.bfloat16)
     w = w.contiguous()

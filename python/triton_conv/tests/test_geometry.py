@@ -1,5 +1,6 @@
 """The formulas against brute force, on thousands of problems, without a GPU."""
 
+import dataclasses
 import itertools
 import math
 import random
@@ -42,6 +43,13 @@ def test_the_walk_visits_every_output_once(rank):
             pixel = [b + o for b, o in zip(base, offsets)]
             inside = all(0 <= p < e for p, e in zip(pixel, problem.extents))
             assert row == ((n, *pixel) if inside else None)
+
+
+def test_products():
+    product = ConvProblem(2, 8, 12, (9, 7), (1, 1), (1, 1), (0, 0), (0, 0), (1, 3))
+    assert product.is_product and product.out == product.extents
+    for changes in ({"taps": (1, 2)}, {"strides": (2, 1)}, {"before": (0, 1)}, {"after": (1, 0)}):
+        assert not dataclasses.replace(product, **changes).is_product
 
 
 def test_sizes():

@@ -28,6 +28,13 @@ def input_descriptor(problem, x, strides, tile):
                                   pixel_box_upper_corner=list(problem.upper))
 
 
+def rows_descriptor(problem, x, strides, tile):
+    """x as rows of pixels, where these are all that a matrix product reads, evenly spaced."""
+    block = [tile.line, tile.block_k]
+    return TensorDescriptor(x, [problem.rows, problem.channels], [strides[-1], 1], block, shared_layout(block, x.dtype),
+                            round_f32_to_tf32=x.dtype == torch.float32)
+
+
 def weight_descriptor(problem, w, pitch, tile):
     """w as (taps, K, C): a tap is a dimension of its own, so that channels past the last are filled on this side as well.
     ``pitch`` is the elements from one tap to the next."""

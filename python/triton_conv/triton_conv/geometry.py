@@ -82,6 +82,12 @@ class ConvProblem:
         return self.group_channels * math.prod(self.taps)
 
     @property
+    def is_product(self):
+        """Whether it is a matrix product: each output pixel reads the input pixel of its own place."""
+        return all(sizes == (1, ) * self.rank
+                   for sizes in (self.taps, self.strides)) and not any(self.before + self.after)
+
+    @property
     def flops(self):
         return 2 * self.rows * self.out_channels * self.reduction
 

@@ -36,6 +36,7 @@ class Tile:
     slabs: int
     in_turns: bool = False  # Hopper: two partitions take tiles in turns, each with ``slabs`` buffers of its own
     group_m: int = 1
+    passing: bool = False  # pixels are not to push out of L2 what else is there
     drawn: bool = False  # tiles go to whoever is free, not to all programs by turns
     resident: int = 0  # how many blocks of weights stay in shared memory; 0: they go through the stages
     parts: int = 1  # of the steps of a tile, for as many programs
@@ -146,6 +147,9 @@ def make_tile(shape, block_k, size, resident=0):
                 resident=resident)
 
 
+LARGE_INPUT = 2**25  # bytes; L2 has 50 MB, of which it keeps a part of an input that was just written, if that is not pushed out
+
+
 def make_streamed(shape, problem, block_k, size):
     """The tile with weights that come with the pixels.
 
@@ -153,7 +157,9 @@ def make_streamed(shape, problem, block_k, size):
     many columns that would be too few rows for so many weights.
     """
     group_m = 1 if num_columns(problem, shape) <= 16 else 8
-    return dataclasses.replace(make_tile(shape, block_k, size), group_m=group_m)
+    pixels, results = (problem.rows * channels * size for channels in (problem.channels, problem.out_channels))
+    passing = problem.is_product and pixels > LARGE_INPUT and pixels > 2 * results
+    return dataclasses.replace(make_tile(shape, block_k, size), group_m=group_m, passing=passing)
 
 
 RESIDENT_BLOCKS = (2, 9, 27)  # filters of 1x1, 3x3 and 3x3x3: few sizes, so that few kernels are compiled

@@ -13,6 +13,7 @@ from . import memory as mem
 from .geometry import ConvProblem, ceil_div, fold_width, folded_row, round_up, split_batch
 from .kernels.direct import direct_kernel
 from .kernels.fprop import fprop_kernel
+from .kernels.pipeline import EVICT_FIRST
 
 
 def active_driver():
@@ -128,11 +129,11 @@ def is_watched():
 
 
 def constants_of(tile, rank, hopper, options, flagged=False):
-    """The constexpr arguments of ``fprop_kernel``, in its order."""
+    """The constexpr arguments of ``fprop_kernel``, in its order; rank 0 is for rows of pixels."""
     return dict(RANK=rank, BLOCK_M=tile.block_m, BLOCK_N=tile.block_n, STRIP=tile.strip, PAIR_TAPS=tile.pair_taps,
                 PAIR_STEP=tile.pair_step, GROUP_M=tile.group_m, SPLIT=tile.parts > 1, HOPPER=hopper,
-                IN_TURNS=tile.in_turns, STAGES=tile.stages, RESIDENT=tile.resident, DRAWN=tile.drawn, SLABS=tile.slabs,
-                **options, FLAGGED=flagged)
+                IN_TURNS=tile.in_turns, STAGES=tile.stages, RESIDENT=tile.resident, PASSING=tile.passing
+                and EVICT_FIRST is not None, DRAWN=tile.drawn, SLABS=tile.slabs, **options, FLAGGED=flagged)
 
 
 def num_warps_of(tile, hopper):
@@ -161,14 +162,17 @@ class FpropLaunch:
 
             tile = tuning.best_tile(problem, x.dtype, x.device, shapes, count, epilogue.options(), launch_with)
         tile = tile or heuristics.choose(problem, x.element_size(), count, shapes)
-        self.x_desc = descriptors.input_descriptor(problem, x, strides, tile)
+        product = problem.is_product and mem.rows_are_even(problem, strides)
+        rank = 0 if product else problem.rank
+        describe_input = descriptors.rows_descriptor if product else descriptors.input_descriptor
+        self.x_desc = describe_input(problem, x, strides, tile)
         self.w_desc = descriptors.weight_descriptor(problem, w, pitch, tile)
         self.y_desc = descriptors.output_descriptor(problem, y, tile)
         for template in (self.x_desc, self.w_desc, self.y_desc):
             template.base = None  # a launch outlives its tensors
         self.sizes = (problem.rows, problem.group_out_channels, problem.group_channels, problem.groups,
                       *geometry_arguments(problem), tile.parts)
-        self.constants = tuple(constants_of(tile, problem.rank, hopper, epilogue.options(), flagged).values())
+        self.constants = tuple(constants_of(tile, rank, hopper, epilogue.options(), flagged).values())
         self.grid = heuristics.grid(problem, tile, count), 1, 1
         self.counters = counters(y.device)
         self.columns = 0  # counters that it needs

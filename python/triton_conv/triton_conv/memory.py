@@ -28,6 +28,13 @@ def element_strides(memory):
     return strides[::-1]
 
 
+def rows_are_even(problem, strides):
+    """Whether pixels are as far from each other at the end of a line, a plane and an image as within one; ``strides`` are those of
+    (N, *extents)."""
+    counts = (problem.batch, *problem.extents)
+    return all(stride == next_stride * count for stride, next_stride, count in zip(strides, strides[1:], counts[1:]))
+
+
 def readable(memory):
     """Whether TMA can read it: channels contiguous, address and strides multiples of 16 bytes, no stride too large."""
     size = memory.element_size()

@@ -7,6 +7,12 @@ from triton.experimental.gluon.language.nvidia.hopper import mbarrier, tma
 
 from .schedule import Schedule
 
+try:  # since Triton 3.9
+    from triton.experimental.gluon.language.nvidia.ampere import CachePolicy, FractionalEvictionPolicy
+    EVICT_FIRST = gl.constexpr(CachePolicy(l2=FractionalEvictionPolicy("evict_first", 1.0)))
+except ImportError:
+    EVICT_FIRST = None
+
 
 @aggregate
 class Ring:
@@ -149,7 +155,7 @@ class Operands:
     power of two of the tile's columns, since tensors have such sizes. With RESIDENT, all weights of a column of tiles stay
     in shared memory, that many blocks at most, and only pixels go through the ring.
     """
-    x_desc: tma.tensor_descriptor_im2col
+    x_desc: tma.tensor_descriptor | tma.tensor_descriptor_im2col
     w_desc: tma.tensor_descriptor
     a: gl.shared_memory_descriptor
     b: gl.tuple
@@ -160,10 +166,11 @@ class Operands:
     LINES: gl.constexpr  # of a tile
     strips: Strips
     RESIDENT: gl.constexpr
+    PASSING: gl.constexpr  # pixels are not to push others out of L2
 
     @gluon.jit
     def create(x_desc, w_desc, tickets, BLOCK_N: gl.constexpr, LINES: gl.constexpr, strips, STAGES: gl.constexpr,
-               RESIDENT: gl.constexpr):
+               RESIDENT: gl.constexpr, PASSING: gl.constexpr):
         a = gl.allocate_shared_memory(x_desc.dtype, [STAGES] + x_desc.block_shape, x_desc.layout)
         BLOCKS: gl.constexpr = RESIDENT if RESIDENT > 0 else STAGES // LINES
         b = allocate_weights(w_desc, BLOCKS, BLOCK_N)
@@ -173,7 +180,7 @@ class Operands:
         if RESIDENT > 0:
             weights = mbarrier.allocate_mbarrier()
             mbarrier.init(weights, count=RESIDENT)
-        return Operands(x_desc, w_desc, a, b, ring, weights, tickets, BLOCK_BYTES, LINES, strips, RESIDENT)
+        return Operands(x_desc, w_desc, a, b, ring, weights, tickets, BLOCK_BYTES, LINES, strips, RESIDENT, PASSING)
 
     @gluon.jit
     def pixels(self, i):
@@ -238,11 +245,16 @@ class Walk:
 
 @gluon.jit
 def load_line(operands, schedule, line, walk, i, RANK: gl.constexpr):
-    """A line's pixels into turn i."""
+    """A line's pixels into turn i. Of rank 0 is a matrix product, whose rows are pixels one after the other."""
     x_channel = line.group * schedule.C + walk.channel
     w_offset = walk.w.to(gl.int16)
     bar = operands.ring.full(i)
-    if RANK == 1:
+    if RANK == 0:
+        if operands.PASSING:
+            tma.async_load(operands.x_desc, [line.off_m, x_channel], bar, operands.pixels(i), cache_policy=EVICT_FIRST)
+        else:
+            tma.async_load(operands.x_desc, [line.off_m, x_channel], bar, operands.pixels(i))
+    elif RANK == 1:
         tma.async_load_im2col(operands.x_desc, [line.n, line.w, x_channel], [w_offset], bar, operands.pixels(i))
     elif RANK == 2:
         tma.async_load_im2col(operands.x_desc, [line.n, line.h, line.w, x_channel], [walk.h.to(gl.int16), w_offset],
