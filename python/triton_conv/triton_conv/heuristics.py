@@ -61,7 +61,8 @@ class Tile:
 
 @dataclasses.dataclass(frozen=True)
 class Shape:
-    """A tile shape with its costs on an H200, in units of a step of tiles in turns at 128 bytes of channels.
+    """A tile shape with its costs on an H200, in units of a step of tiles in turns. A step of fewer than 128 bytes of channels costs
+    as much, since TMA loads row by row.
 
     Fitted to bench/results/shapes-h200.json. A tile of which only part has output channels costs ``partial`` times as much,
     and ``alone`` times if its group has no other.
@@ -201,18 +202,17 @@ def grid(problem, tile, multiprocessors):
     return min(ceil_div(problem.rows, tile.block_m), multiprocessors // columns) * columns
 
 
-def cost_of(problem, shape, block_k, size, parts, multiprocessors):
+def cost_of(problem, shape, block_k, parts, multiprocessors):
     """Of the busiest program: the tiles that it gets, times what one costs; or a part of one, and adding up all."""
     steps = num_steps(problem, block_k)
-    step_cost = max(block_k * size / WIDEST_SWIZZLE, 0.5) * shape.step_cost
     whole, rest = divmod(problem.group_out_channels, shape.block_n)
     weight = (whole + (shape.partial if whole else shape.alone) *
               (rest > 0)) * problem.groups / num_columns(problem, shape)
     if parts == 1:
         turns = ceil_div(num_tiles(problem, shape), multiprocessors)
-        return turns * weight * (steps * step_cost + shape.end_cost)
+        return turns * weight * (steps * shape.step_cost + shape.end_cost)
     exchange = PART_COST + (1 + parts) * shape.block_m * shape.block_n * SUM_COST
-    return weight * (ceil_div(steps, parts) * step_cost + shape.end_cost) + exchange
+    return weight * (ceil_div(steps, parts) * shape.step_cost + shape.end_cost) + exchange
 
 
 def choose(problem, size, multiprocessors, shapes=SHAPES):
@@ -224,7 +224,7 @@ def choose(problem, size, multiprocessors, shapes=SHAPES):
     block_k = block_of_channels(problem, size)
     steps = num_steps(problem, block_k)
     ways = [(shape, parts) for shape in shapes for parts in possible_parts(problem, shape, block_k, multiprocessors)]
-    shape, parts = min(ways, key=lambda way: cost_of(problem, way[0], block_k, size, way[1], multiprocessors))
+    shape, parts = min(ways, key=lambda way: cost_of(problem, way[0], block_k, way[1], multiprocessors))
     tile = None
     several = parts == 1 and num_tiles(problem, shape) > multiprocessors
     if several and (shape is NARROW or steps <= SHORT):
