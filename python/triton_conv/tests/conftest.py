@@ -15,3 +15,5 @@ def nothing_prepared():
     """A test that replaces a part must not meet what an earlier test prepared with another."""
     for prepared in (functional._plans, functional._quick_plans, launch._launches):
         prepared.clear()
+    for decided in (launch.launches_together, launch.direct_arguments):
+        decided.cache_clear()

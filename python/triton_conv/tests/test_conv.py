@@ -163,6 +163,7 @@ KINDS = {
     "narrow groups in strips of two": ((1, 64, (9, 12), 64, (3, 3)), {"groups": 4, "before": 1, "stride": (1, 2)}),
     "narrow groups in strips in 3-D": ((1, 64, (4, 5, 8), 64, (3, 3, 3)), {"groups": 8, "before": 1}),
     "groups that share a bundle": ((2, 64, (7, 7), 64, (3, 3)), {"groups": 2, "before": 1}),
+    "a few tiles of groups that share a bundle": ((1, 64, (3, 5, 5), 64, (3, 5, 5)), {"groups": 2, "before": (1, 2, 2)}),
     "depthwise": ((2, 40, (9, 10), 40, (3, 3)), {"groups": 40, "before": 1, "stride": 2}),
     "depthwise with a multiplier": ((1, 7, (30, ), 21, (5, )), {"groups": 7, "before": 2}),
     "depthwise in 3-D": ((1, 12, (4, 5, 6), 12, (3, 3, 3)), {"groups": 12, "before": 1}),
@@ -201,7 +202,8 @@ def test_epilogues_over_several_tiles(activation, with_bias, with_residual):
 
 @pytest.mark.parametrize("kind", [
     "several tiles and steps", "a stem", "odd channels", "narrow groups", "narrow groups in bundles",
-    "narrow groups in strips", "groups that share a bundle", "groups on tensor cores", "patches", "depthwise"
+    "narrow groups in strips", "a few tiles of groups that share a bundle", "groups on tensor cores", "patches",
+    "depthwise"
 ])
 def test_infinities_and_nans_spread_as_in_float64(kind):
     (N, C, extents, K, taps), options = KINDS[kind]
@@ -326,7 +328,7 @@ def test_each_shape(shape, dtype, monkeypatch):
     if SHAPES[shape].for_hopper and not is_hopper():
         pytest.skip("a schedule for Hopper")
     monkeypatch.setattr(
-        launch.heuristics, "choose", lambda problem, size, *_: heuristics.make_tile(
+        launch.heuristics, "choose", lambda problem, size, *_, **__: heuristics.make_tile(
             SHAPES[shape], heuristics.block_of_channels(problem, size), size))
     problems = [(1, 64, (9, 9), 8), (2, 40, (20, 20), 392)]
     for N, C, extents, K in problems + [(3, 40, (31, 33), 136)] * torch.cuda.is_available():
@@ -346,7 +348,7 @@ def test_tiles_in_parts(shape, dtype, parts, monkeypatch):
     if SHAPES[shape].for_hopper and not is_hopper():
         pytest.skip("a schedule for Hopper")
     monkeypatch.setattr(
-        launch.heuristics, "choose", lambda problem, size, *_: dataclasses.replace(
+        launch.heuristics, "choose", lambda problem, size, *_, **__: dataclasses.replace(
             heuristics.make_tile(SHAPES[shape], heuristics.block_of_channels(problem, size), size), parts=parts))
     for C, extents, K in [(72, (10, 15), 136), (24, (7, 9), 8)]:
         x, w = tensors(2, 1, C, extents, K, (3, 3), dtype)

@@ -215,7 +215,7 @@ def cost_of(problem, shape, block_k, parts, multiprocessors):
     return weight * (ceil_div(steps, parts) * shape.step_cost + shape.end_cost) + exchange
 
 
-def choose(problem, size, multiprocessors, shapes=SHAPES):
+def choose(problem, size, multiprocessors, shapes=SHAPES, may_split=True):
     """The tile whose busiest program is done first.
 
     Weights stay in shared memory where they make up much of what a step loads, and with them, or where steps are few and
@@ -223,7 +223,10 @@ def choose(problem, size, multiprocessors, shapes=SHAPES):
     """
     block_k = block_of_channels(problem, size)
     steps = num_steps(problem, block_k)
-    ways = [(shape, parts) for shape in shapes for parts in possible_parts(problem, shape, block_k, multiprocessors)]
+    ways = [(shape, parts)
+            for shape in shapes
+            for parts in possible_parts(problem, shape, block_k, multiprocessors)
+            if may_split or parts == 1]
     shape, parts = min(ways, key=lambda way: cost_of(problem, way[0], block_k, way[1], multiprocessors))
     tile = None
     several = parts == 1 and num_tiles(problem, shape) > multiprocessors

@@ -160,8 +160,9 @@ class FpropLaunch:
                 launch = FpropLaunch(problem, x, strides, w, pitch, y, epilogue, tile)
                 return lambda: launch(x, w, y, epilogue.bias, epilogue.residual)
 
-            tile = tuning.best_tile(problem, x.dtype, x.device, shapes, count, epilogue.options(), launch_with)
-        tile = tile or heuristics.choose(problem, x.element_size(), count, shapes)
+            tile = tuning.best_tile(problem, x.dtype, x.device, shapes, count, epilogue.options(), flagged, launch_with)
+        # Parts of a sum do not tell whether it is finite.
+        tile = tile or heuristics.choose(problem, x.element_size(), count, shapes, may_split=not flagged)
         product = problem.is_product and mem.rows_are_even(problem, strides)
         rank = 0 if product else problem.rank
         describe_input = descriptors.rows_descriptor if product else descriptors.input_descriptor
@@ -181,8 +182,9 @@ class FpropLaunch:
         elif tile.parts > 1:
             self.columns = heuristics.num_tiles(problem, tile)
         self.num_warps = num_warps_of(tile, hopper)
-        self.num_sums = heuristics.num_tiles(problem,
-                                             tile) * tile.parts * tile.block_m * tile.block_n if tile.parts > 1 else 0
+        self.num_sums = 0
+        if tile.parts > 1:
+            self.num_sums = heuristics.num_tiles(problem, tile) * tile.parts * tile.block_m * tile.block_n
         self.compiled = self.expand = None
         self.expanded: dict = {}
         self.current_stream = triton.runtime.driver.active.get_current_stream
@@ -253,23 +255,29 @@ def launch_fprop(problem, x, strides, w, pitch, y, epilogue, tile=None, autotune
     launch(x, w, y, bias, epilogue.residual, state)
 
 
-def launch_direct(problem, x, w, y, epilogue, flag=None):
-    """One launch on the CUDA cores; sizes and strides of any kind. With a flag, only if it is set."""
+@functools.lru_cache(MOST_LAUNCHES)
+def direct_arguments(problem, strides, programs):
+    """Grid, sizes and constants of ``direct_kernel`` for x with strides of (N, *extents); at most ``programs``, if given."""
     tile = heuristics.choose_direct(problem)
     grid = (ceil_div(problem.rows, tile.block_m) * ceil_div(problem.groups, tile.block_g) *
             ceil_div(problem.group_out_channels, tile.block_n))
-    if flag is not None:
-        grid = min(grid, 4 * multiprocessors(triton.runtime.driver.active, x.device.index or 0))
-    image, *spatial = x.stride()[:-1]
+    image, *spatial = strides
+    sizes = (problem.rows, problem.groups, problem.group_out_channels, problem.group_channels,
+             *in_three(problem.extents, 1), *geometry_arguments(problem), image, *in_three(spatial, 0))
+    constants = dict(BLOCK_M=tile.block_m, BLOCK_G=tile.block_g, BLOCK_N=tile.block_n, BLOCK_K=tile.block_k,
+                     VECTOR=tile.vector, WHOLE_K=tile.block_k == problem.group_channels,
+                     WHOLE_N=tile.block_n == problem.group_out_channels)
+    return (min(grid, programs or grid), ), sizes, constants
+
+
+def launch_direct(problem, x, w, y, epilogue, flag=None):
+    """One launch on the CUDA cores; sizes and strides of any kind. With a flag, only if it is set."""
+    programs = None if flag is None else 4 * multiprocessors(triton.runtime.driver.active, x.device.index or 0)
+    grid, sizes, constants = direct_arguments(problem, x.stride()[:-1], programs)
     residual, bias = epilogue.residual, epilogue.bias
-    direct_kernel[(grid, )](x, w, y, y if residual is None else residual, w if bias is None else bias,
-                            counters(x.device).unused if flag is None else flag, problem.rows, problem.groups,
-                            problem.group_out_channels, problem.group_channels, *in_three(problem.extents, 1),
-                            *geometry_arguments(problem), image, *in_three(spatial, 0), BLOCK_M=tile.block_m,
-                            BLOCK_G=tile.block_g, BLOCK_N=tile.block_n, BLOCK_K=tile.block_k, VECTOR=tile.vector,
-                            WHOLE_K=tile.block_k == problem.group_channels,
-                            WHOLE_N=tile.block_n == problem.group_out_channels, **epilogue.options(), REPAIRS=flag
-                            is not None, num_warps=4, launch_pdl=True)
+    direct_kernel[grid](x, w, y, y if residual is None else residual, w if bias is None else bias,
+                        counters(x.device).unused if flag is None else flag, *sizes, **constants, **epilogue.options(),
+                        REPAIRS=flag is not None, num_warps=4, launch_pdl=True)
 
 
 def suits_tensor_cores(problem, size):
@@ -305,48 +313,50 @@ def run_direct(problem, x, w, y, epilogue):
         launch_direct(part, x[images], w, y[images], epilogue.part(images))
 
 
-def strips_of(problem, size, device):
-    """A problem of narrow groups in strips, with its tile; None where it cannot be, or where that is not implemented."""
-    if active_target().arch // 10 != 9:
+@functools.lru_cache(MOST_LAUNCHES)
+def launches_together(problem, size, multiprocessors, hopper):
+    """How narrow groups go on the tensor cores, several as one: the width of a bundle, a tile if they are in strips of pixels, and
+    for each launch its images, the problem of these, and what that is together. None where they cannot."""
+    strips = heuristics.choose_strips(problem, size, multiprocessors) if hopper else None
+    bundle = None if problem.obstacles() else heuristics.choose_bundle(problem, size)
+    if not strips and not bundle:
         return None
-    return heuristics.choose_strips(problem, size, multiprocessors(triton.runtime.driver.active, device.index or 0))
+    together, tile = strips or (dataclasses.replace(problem, groups=problem.channels // bundle), None)
+    return bundle, tile, [(images, part, dataclasses.replace(together, batch=part.batch))
+                          for images, part in parts(problem)]
 
 
-def run_together(problem, together, tile, whole, x, w, y, epilogue, autotune=False):
-    """Narrow groups, several as one: the problem ``together``, with the weight ``whole``, has zeros where they do not meet.
+def run_narrow(problem, x, w, y, epilogue, autotune=False):
+    """Groups too narrow to fill an MMA, where that can be several as one, by a weight that has zeros where they do not meet.
 
     These times an infinity or a NaN of another group would be NaN, so a result with a sum that is not finite is computed
     again without them.
     """
+    size, driver = x.element_size(), triton.runtime.driver.active
+    way = launches_together(problem, size, multiprocessors(driver, x.device.index or 0),
+                            active_target().arch // 10 == 9)
+    if way is None:
+        run_direct(problem, x, w, y, epilogue)
+        return
+    bundle, tile, launches = way
+    if tile:
+        whole = mem.strip_weight(w, problem.groups, heuristics.BUNDLE_BYTES // size, heuristics.BUNDLES,
+                                 problem.strides[-1])
+    else:
+        whole = mem.bundled_weight(w, problem.groups, bundle)
     x = mem.pitched(mem.channels_innermost(x))
     strides = mem.element_strides(x)
     dense, pitch = mem.weight_memory(whole)
-    driver = triton.runtime.driver.active
+    repairing = mem.dense_weight(w)
     stream = driver.get_current_stream(driver.get_current_device())
-    for images, part in parts(problem):
+    for images, part, together in launches:
         state = counters(x.device).take(heuristics.MOST_COLUMNS + 2, stream)
-        launch_fprop(dataclasses.replace(together, batch=part.batch), x[images], strides, dense, pitch, y[images],
-                     epilogue.part(images), tile, autotune, state)
-        launch_direct(part, x[images], mem.dense_weight(w), y[images], epilogue.part(images),
-                      state[heuristics.MOST_COLUMNS:])
-
-
-def run_narrow(problem, x, w, y, epilogue, autotune=False):
-    """Groups too narrow to fill an MMA, together where that can be."""
-    size = x.element_size()
-    strips = strips_of(problem, size, x.device)
-    bundle = None if problem.obstacles() else heuristics.choose_bundle(problem, size)
-    if strips:
-        together, tile = strips
-        whole = mem.strip_weight(w, problem.groups, heuristics.BUNDLE_BYTES // size, heuristics.BUNDLES,
-                                 problem.strides[-1])
-        run_together(problem, together, tile, whole, x, w, y, epilogue)
-    elif bundle:
-        together = dataclasses.replace(problem, groups=problem.channels // bundle)
-        whole = mem.bundled_weight(w, problem.groups, bundle)
-        run_together(problem, together, None, whole, x, w, y, epilogue, autotune)
-    else:
-        run_direct(problem, x, w, y, epilogue)
+        images_x, images_y, images_epilogue = x, y, epilogue
+        if len(launches) > 1:
+            images_x, images_y, images_epilogue = x[images], y[images], epilogue.part(images)
+        launch_fprop(together, images_x, strides, dense, pitch, images_y, images_epilogue, tile, autotune and not tile,
+                     state)
+        launch_direct(part, images_x, repairing, images_y, images_epilogue, state[heuristics.MOST_COLUMNS:])
 
 
 def run_fprop(problem, x, w, y, epilogue, autotune=False):

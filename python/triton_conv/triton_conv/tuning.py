@@ -19,8 +19,8 @@ def file_of(device):
     return pathlib.Path(triton.knobs.cache.dir) / "triton_conv" / f"{name}-{triton.__version__}.json"
 
 
-def key_of(problem, dtype, options):
-    return json.dumps([dataclasses.astuple(problem), str(dtype), *options.values()])
+def key_of(problem, dtype, options, flagged):
+    return json.dumps([dataclasses.astuple(problem), str(dtype), *options.values(), flagged])
 
 
 def read(path):
@@ -36,7 +36,7 @@ def keep(path, key, tile):
     os.replace(file.name, path)
 
 
-def candidates(problem, size, shapes, multiprocessors):
+def candidates(problem, size, shapes, multiprocessors, may_split=True):
     """Each shape, with weights that stay where they can, with tiles drawn where steps are few enough for memory to be the
     limit, and with tiles in parts where programs would have none."""
     block_k, tiles = heuristics.block_of_channels(problem, size), []
@@ -47,20 +47,20 @@ def candidates(problem, size, shapes, multiprocessors):
             tiles.append(dataclasses.replace(tile, drawn=True))
         tiles.append(heuristics.make_resident(shape, problem, block_k, size, multiprocessors))
         possible = heuristics.possible_parts(problem, shape, block_k, multiprocessors)
-        tiles += [dataclasses.replace(tile, parts=parts) for parts in possible if parts > 1]
+        tiles += [dataclasses.replace(tile, parts=parts) for parts in possible if may_split and parts > 1]
     return [tile for tile in tiles if tile]
 
 
-def best_tile(problem, dtype, device, shapes, multiprocessors, options, launch_with):
-    """The fastest tile for a problem; ``launch_with(tile)`` gives a function that launches it."""
+def best_tile(problem, dtype, device, shapes, multiprocessors, options, flagged, launch_with):
+    """The fastest tile for a problem; ``launch_with(tile)`` gives a function that launches it. With ``flagged``, none in parts."""
     if device.type != "cuda":
         raise NotImplementedError(
             f"autotune is True, which measures times; the active driver runs on {device}, without a clock")
-    path, key = file_of(device), key_of(problem, dtype, options)
+    path, key = file_of(device), key_of(problem, dtype, options, flagged)
     known = read(path).get(key)
     if known:
         return heuristics.Tile(**known)
-    tiles = candidates(problem, dtype.itemsize, shapes, multiprocessors)
+    tiles = candidates(problem, dtype.itemsize, shapes, multiprocessors, may_split=not flagged)
     print(f"triton_conv: timing {len(tiles)} tiles for {problem}", file=sys.stderr)
     times = timing.side_by_side({tile: launch_with(tile) for tile in tiles}, rounds=7)
     for tile, ms in sorted(times.items(), key=lambda item: item[1]):
