@@ -53,9 +53,9 @@ venv: $(READY)
 tutorial: $(READY)
 	$(PYTHON) $(RUN) $(TUTORIAL)
 
-# On a GPU, or where there is none on a simulated sm_90; then on a simulated sm_100 in any case.
+# On a GPU, or where there is none on a simulated sm_90; then on a simulated sm_100 in any case, the tutorial with the pinned Triton.
 .PHONY: test test-gluon test-tutorial test-bench test-simulator
-test: lint $(if $(filter $(PINNED),$(TRITON)),test-docs) test-lit test-simulator test-bench test-gluon test-tutorial test-conv
+test: $(if $(filter $(PINNED),$(TRITON)),lint test-docs) test-lit test-simulator test-bench test-gluon test-tutorial test-conv
 
 test-gluon: $(READY)
 	$(PYTEST) python/test/gluon
@@ -63,7 +63,9 @@ test-gluon: $(READY)
 
 test-tutorial: $(READY)
 	$(PYTEST) $(TUTORIAL)
+ifeq ($(TRITON),$(PINNED))
 	$(PYTEST) $(TUTORIAL) --simulate sm_100
+endif
 
 # The library, whose kernels for sm_100, models, and what kernels take of a multiprocessor need to be looked at with one Triton only.
 .PHONY: test-conv

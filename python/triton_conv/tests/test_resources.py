@@ -97,8 +97,8 @@ def cases():
             continue
         # Set by narrow groups, and always by those in strips.
         for flagged in (True, ) if tile.strip > 1 else (False, True) if tile.resident and arch != 103 else (False, ):
-            sample = (arch != 103 and tile.block_k * dtype.itemsize == 128 and epilogue in WIDEST and rank != 1
-                      and flagged == bool(tile.resident) and (dtype == torch.bfloat16 or (arch == 90 and dtype == torch.float32 and tile.block_m == tile.block_n)))  # yapf: disable
+            sample = (arch != 103 and dtype == torch.bfloat16 and tile.block_k == 64
+                      and epilogue == WIDEST[tile.in_turns] and rank != 1 and flagged == bool(tile.resident))
             yield pytest.param(arch, dtype, tile, rank, epilogue, flagged,
                                marks=[] if sample else [pytest.mark.exhaustive])
 

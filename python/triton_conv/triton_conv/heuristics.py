@@ -238,8 +238,8 @@ def choose(problem, size, multiprocessors, shapes=SHAPES, may_split=True):
 
 STRIPS = (4, 2)  # output pixels
 STRIP_ROWS = 128
-STRIP_BLOCKS = (
-    12, 15, 36)  # of weights, all of which stay: for pairs of pixels, filters of 3x3, with a stride of 2, and of 3x3x3
+# Of weights, all of which stay: for pairs of pixels, filters of 3x3, with a stride of 2, and of 3x3x3.
+STRIP_BLOCKS = (12, 15, 36)
 
 
 def choose_strips(problem, size, multiprocessors):
