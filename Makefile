@@ -53,13 +53,15 @@ venv: $(READY)
 tutorial: $(READY)
 	$(PYTHON) $(RUN) $(TUTORIAL)
 
-# On a GPU, or where there is none on a simulated sm_90; then on a simulated sm_100 in any case, the tutorial with the pinned Triton.
+# On a GPU, or where there is none on a simulated sm_90; then, with the pinned Triton, on a simulated sm_100 in any case.
 .PHONY: test test-gluon test-tutorial test-bench test-simulator
 test: $(if $(filter $(PINNED),$(TRITON)),lint test-docs) test-lit test-simulator test-bench test-gluon test-tutorial test-conv
 
 test-gluon: $(READY)
 	$(PYTEST) python/test/gluon
+ifeq ($(TRITON),$(PINNED))
 	$(PYTEST) python/test/gluon --simulate sm_100
+endif
 
 test-tutorial: $(READY)
 	$(PYTEST) $(TUTORIAL)
@@ -67,12 +69,15 @@ ifeq ($(TRITON),$(PINNED))
 	$(PYTEST) $(TUTORIAL) --simulate sm_100
 endif
 
-# The library, whose kernels for sm_100, models, and what kernels take of a multiprocessor need to be looked at with one Triton only.
+# The library. Its kernels for sm_100, its models, random problems, all epilogues, infinities, and what kernels take of a multiprocessor
+# are looked at with one Triton only.
+LESS := $(if $(filter $(PINNED),$(TRITON)),,-k "not random and not infinities and not epilogues" $(foreach name,resources models,--ignore $(LIBRARY)/tests/test_$(name).py))
+
 .PHONY: test-conv
 test-conv: $(READY)
-	$(PYTEST) $(LIBRARY)/tests $(if $(filter $(PINNED),$(TRITON)),,$(foreach name,resources models,--ignore $(LIBRARY)/tests/test_$(name).py))
+	$(PYTEST) $(LIBRARY)/tests $(LESS)
 ifeq ($(TRITON),$(PINNED))
-	$(PYTEST) $(LIBRARY)/tests/test_conv.py --simulate sm_100
+	$(PYTEST) $(LIBRARY)/tests/test_conv.py --simulate sm_100 -k "not random and not infinities"
 endif
 
 test-bench: $(READY)

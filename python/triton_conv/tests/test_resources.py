@@ -97,8 +97,9 @@ def cases():
             continue
         # Set by narrow groups, and always by those in strips.
         for flagged in (True, ) if tile.strip > 1 else (False, True) if tile.resident and arch != 103 else (False, ):
-            sample = (arch != 103 and dtype == torch.bfloat16 and tile.block_k == 64
-                      and epilogue == WIDEST[tile.in_turns] and rank != 1 and flagged == bool(tile.resident))
+            sample = (dtype == torch.bfloat16 and tile.block_k == 64 and epilogue == WIDEST[tile.in_turns]
+                      and flagged == bool(tile.resident)
+                      and (arch == 90 if rank == 3 or tile.parts > 1 else arch != 103 and rank == 2))
             yield pytest.param(arch, dtype, tile, rank, epilogue, flagged,
                                marks=[] if sample else [pytest.mark.exhaustive])
 

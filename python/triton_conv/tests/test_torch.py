@@ -209,7 +209,7 @@ def test_autotune(monkeypatch, tmp_path, capsys):
     monkeypatch.setattr(tuning.timing, "side_by_side", side_by_side)
     monkeypatch.setattr(tuning, "file_of", lambda device: path)
     if not x.is_cuda:
-        monkeypatch.setattr(tuning.heuristics, "SHAPES", [heuristics.SQUARE, heuristics.NARROW, heuristics.IN_TURNS])
+        monkeypatch.setattr(tuning.heuristics, "SHAPES", [heuristics.NARROW, heuristics.IN_TURNS])
     best_tile = tuning.best_tile
     monkeypatch.setattr(tuning, "best_tile",
                         lambda problem, dtype, device, *rest: best_tile(problem, dtype, torch.device("cuda"), *rest))
