@@ -4,6 +4,7 @@ import json
 import pathlib
 import runpy
 
+import calls
 import plot
 import pytest
 import report
@@ -83,6 +84,44 @@ def test_few_kernels_serve_all_layers():
             tile = heuristics.choose(problem, 2, 132)
         kernels.add((0 if problem.is_product else problem.rank, narrow, tile))
     assert 8 < len(kernels) <= 24
+
+
+def test_host_times_are_medians_of_rounds(monkeypatch):
+    """A clock that a call moves on by a microsecond, or by nine in the round that is not counted and in one that is."""
+    now = [0.0]
+    made: list[bool] = []
+
+    def call():
+        slow = len(made) // 4 in (0, 2)
+        now[0] += 9e-6 if slow else 1e-6
+        made.append(slow)
+
+    monkeypatch.setattr(calls.time, "perf_counter", lambda: now[0])
+    found = calls.host_times({"a": call}, calls=4, rounds=3, wait=lambda: None)
+    assert found == {"a": pytest.approx(1)} and len(made) == 16
+
+
+def test_first_calls_begin_with_an_empty_cache_and_then_have_one():
+    caches = []
+
+    def run(name, cache):
+        found = len(list(pathlib.Path(cache).iterdir()))
+        caches.append(found)
+        for kernel in range(2):
+            (pathlib.Path(cache) / f"{kernel}.cubin").touch()
+        return (0.1, 0.2) if found else (2.0, 0.3)
+
+    found = calls.first_calls("stem", run)
+    assert caches == [0, 2]
+    assert found == {"name": "stem", "kernels": 2, "new_s": 2.0, "from_disk_s": 0.1, "another_s": 0.2}
+
+
+def test_first_calls_are_of_all_kinds():
+    problems = [bench.describe(calls.LAYERS[name]) for name in calls.KINDS]
+    tiles = [heuristics.choose(problem, 2, 132) for problem in problems if problem.channels >= 8]
+    assert {problem.rank for problem in problems} == {1, 2, 3}
+    assert any(problem.is_product for problem in problems) and any(problem.channels < 8 for problem in problems)
+    assert any(launch.is_narrow(problem, 2) for problem in problems) and any(tile.parts > 1 for tile in tiles)
 
 
 def test_the_first_layer_keeps_its_weights_in_shared_memory():

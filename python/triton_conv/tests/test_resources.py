@@ -36,10 +36,14 @@ def resources(arch, kernel, signature, constants, num_warps):
 
 
 def fprop_resources(arch, tile, dtype, rank, has_bias, has_residual, activation, flagged=False):
-    problem = ConvProblem(1, 64, 64, (8, ) * rank, (3, ) * rank, (1, ) * rank, (1, ) * rank, (1, ) * rank, (1, ) * rank)
+    """Rank 0 is that of a matrix product."""
+    dims = max(rank, 1)
+    ones = (1, ) * dims
+    problem = ConvProblem(1, 64, 64, (8, ) * dims, (3, ) * dims, ones, ones, ones, ones)
     x = torch.empty(2**17, dtype=dtype)
-    strides = [8**(rank - dim) * 64 for dim in range(rank + 1)]
-    x_desc = descriptors.input_descriptor(problem, x, strides, tile)
+    strides = [8**(dims - dim) * 64 for dim in range(dims + 1)]
+    describe_input = descriptors.input_descriptor if rank else descriptors.rows_descriptor
+    x_desc = describe_input(problem, x, strides, tile)
     w_desc = descriptors.weight_descriptor(problem, x, 64, tile)
     y_desc = descriptors.output_descriptor(problem, x, tile)
     types = [desc.__mangle__() for desc in (x_desc, w_desc, y_desc, y_desc)]
@@ -59,6 +63,9 @@ TILES = [(dtype, heuristics.make_tile(shape, block_bytes // dtype.itemsize, dtyp
 EPILOGUES = list(itertools.product((False, True), (False, True), ("none", "relu", "silu")))
 LARGEST = heuristics.make_tile(heuristics.TALL, 64, 2)
 TILES += [(torch.bfloat16, LARGEST, rank, (True, True, "gelu")) for rank in (1, 3)]
+TILES += [(dtype, dataclasses.replace(heuristics.make_tile(shape, 128 // dtype.itemsize, dtype.itemsize), passing=passing), 0,
+           WIDEST[shape.in_turns])
+          for dtype, shape, passing in itertools.product(TYPES, (heuristics.SQUARE, heuristics.IN_TURNS), (False, True))]  # yapf: disable
 TILES += [(torch.bfloat16, heuristics.make_tile(shape, 64, 2), 2, epilogue)
           for shape, epilogue in itertools.product((heuristics.LARGE, heuristics.BROAD), EPILOGUES)]
 TILES += [(torch.bfloat16, LARGEST, 2, epilogue) for epilogue in EPILOGUES]
@@ -98,8 +105,8 @@ def cases():
         # Set by narrow groups, and always by those in strips.
         for flagged in (True, ) if tile.strip > 1 else (False, True) if tile.resident and arch != 103 else (False, ):
             sample = (dtype == torch.bfloat16 and tile.block_k == 64 and epilogue == WIDEST[tile.in_turns]
-                      and flagged == bool(tile.resident)
-                      and (arch == 90 if rank == 3 or tile.parts > 1 else arch != 103 and rank == 2))
+                      and flagged == bool(tile.resident) and tile.passing == (rank == 0)
+                      and (arch == 90 if rank in (0, 3) or tile.parts > 1 else arch != 103 and rank == 2))
             yield pytest.param(arch, dtype, tile, rank, epilogue, flagged,
                                marks=[] if sample else [pytest.mark.exhaustive])
 
