@@ -103,8 +103,9 @@ def main():
         torch.backends.cudnn.benchmark = True
         host = {}
         for with_bias in (False, True):
-            found = host["with a bias" if with_bias else "without a bias"] = host_times(tiny_layer(with_bias))
-            print(f"host time {'with' if with_bias else 'without'} a bias, us:", found, flush=True)
+            kind = "with a bias" if with_bias else "without a bias"
+            host[kind] = host_times(tiny_layer(with_bias))
+            print(f"host time {kind}, us:", host[kind], flush=True)
     first = []
     for name in KINDS:
         first.append(first_calls(name))
