@@ -161,6 +161,29 @@ def test_1024_pixels_compile():
     assert "cp.async.bulk.tensor.4d" in load_compiled((1024, 16))["ptx"]
 
 
+@gluon.jit
+def ring_kernel(desc, n, SLOTS: gl.constexpr):
+    bar = mbarrier.allocate_mbarrier()
+    mbarrier.init(bar, count=1)
+    ring = gl.allocate_shared_memory(desc.dtype, [SLOTS] + desc.block_shape, desc.layout)
+    for i in range(n):
+        for j in gl.static_range(16):
+            tma.async_load(desc, [0, 0], bar, ring.index((i + j) % SLOTS))
+
+
+def test_views_of_large_rings_compile_slowly():
+    layout = gl.NVMMASharedLayout.get_default_for([128, 64], gl.bfloat16)
+    desc = TensorDescriptor.from_tensor(torch.empty((128, 64), dtype=torch.bfloat16), [128, 64], layout).__mangle__()
+    seconds = []
+    with triton.knobs.compilation.scope():
+        triton.knobs.compilation.always_compile = True
+        triton.knobs.compilation.listener = lambda times, **_: seconds.append(dict(times.lowering_stages)["llir"] / 1e6)
+        for slots in (1, 12) * 2:
+            compiled(ring_kernel, {"desc": desc, "n": "i32", "SLOTS": "constexpr"}, constants={"SLOTS": slots})
+    slow = min(seconds[1::2]) > 8 * min(seconds[::2])
+    assert slow == triton.__version__.startswith("3.9")
+
+
 ABORTS = {
     "4 rows of a swizzled layout": (lambda: parsed(im2col(block=(4, 16))), "Illegal shared layout"),
     "2048 pixels": (lambda: load_compiled((2048, 16)), "getTMABlockShape failed"),

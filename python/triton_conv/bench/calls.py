@@ -3,8 +3,9 @@
     python calls.py [--out FILE]
 
 Host times are medians of rounds of 1,000 eager calls of a tiny layer that do not wait for the GPU, ours and cuDNN's in turn.
-First calls are timed until the GPU is done, each in a process of its own: with nothing in Triton's cache on disk, then from
-that cache; and after it one with an image more, which needs no other kernel if the rule picks the same tile.
+First calls are timed until the GPU is done, those of all layers in one process that has called a tiny layer before: with
+nothing in Triton's cache on disk, then in another process from that cache. A layer whose kernel an earlier one has needed
+finds it loaded.
 """
 
 import argparse
@@ -23,16 +24,8 @@ from triton_conv import bench
 from triton_conv.timing import environment
 
 HERE = pathlib.Path(__file__).parent
-LAYERS = {
-    layer["name"]: layer
-    for file in ("layers", "small")
-    for layer in json.loads((HERE / f"{file}.json").read_text())
-}
-# Packed, a matrix product, dense, in strips, in 3-D and 1-D, and in parts.
-KINDS = [
-    "resnet50.stem", "resnet50.c4.1x1.1024-256", "resnet50.c5.3x3.512", "resnext50.g32.128", "wan.vae.192",
-    "whisper.conv1", "resnet50.b1.c5.3x3"
-]
+TINY = "a tiny layer"
+LAYERS = [layer for file in ("layers", "small") for layer in json.loads((HERE / f"{file}.json").read_text())]
 
 
 def host_times(functions, calls=1000, rounds=9, wait=torch.cuda.synchronize):
@@ -60,45 +53,48 @@ def tiny_layer(with_bias):
     }
 
 
-def first_call(layer):
-    """Seconds of the first call of a layer in this process, and of the one after it."""
-    calls = [bench.candidates(layer | {"batch": layer["batch"] + more}, torch.bfloat16)[bench.OURS] for more in (0, 1)]
-    times = []
-    for call in calls:
+def time_first_calls():
+    """Seconds of the first call of each layer in this process, by its name, and before it that of the tiny one."""
+    found = {}
+    for layer in [None] + LAYERS:
+        functions = bench.candidates(layer, torch.bfloat16) if layer else tiny_layer(with_bias=False)
         torch.cuda.synchronize()
         start = time.perf_counter()
-        call()
+        functions[bench.OURS]()
         torch.cuda.synchronize()
-        times.append(time.perf_counter() - start)
-    return times
+        found[layer["name"] if layer else TINY] = time.perf_counter() - start
+    return found
 
 
-def in_a_process(name, cache):
-    command = [sys.executable, __file__, "--first", name]
-    done = subprocess.run(command, env=os.environ | {"TRITON_CACHE_DIR": str(cache)}, capture_output=True, text=True)
+def in_a_process(cache):
+    done = subprocess.run([sys.executable, __file__, "--first"], env=os.environ | {"TRITON_CACHE_DIR": str(cache)},
+                          capture_output=True, text=True)
     if done.returncode:
-        raise RuntimeError(f"the first call of {name} failed: {done.stderr}")
+        raise RuntimeError(f"first calls failed: {done.stderr}")
     return json.loads(done.stdout.splitlines()[-1])
 
 
-def first_calls(name, run=in_a_process):
+def first_calls(run=in_a_process):
+    """Of each layer with an empty cache and with what that leaves, and how many kernels these are."""
     with tempfile.TemporaryDirectory() as cache:
-        new, _ = run(name, cache)
+        new = run(cache)
         kernels = len(list(pathlib.Path(cache).rglob("*.cubin")))
-        from_disk, after = run(name, cache)
-    return {"name": name, "kernels": kernels, "new_s": new, "from_disk_s": from_disk, "another_s": after}
+        from_disk = run(cache)
+    return {
+        "kernels": kernels, "calls":
+        [{"name": name, "new_s": seconds, "from_disk_s": from_disk[name]} for name, seconds in new.items()]
+    }
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", type=pathlib.Path, help="result file to write")
     parser.add_argument("--commit", help="what is measured; default: git describe")
-    parser.add_argument("--first", metavar="NAME",
-                        help="time this layer's first call in this process, and nothing else")
+    parser.add_argument("--first", action="store_true", help="time first calls in this process, and nothing else")
     options = parser.parse_args()
     with torch.inference_mode():
         if options.first:
-            print(json.dumps(first_call(LAYERS[options.first])))
+            print(json.dumps(time_first_calls()))
             return
         torch.backends.cudnn.benchmark = True
         host = {}
@@ -106,10 +102,10 @@ def main():
             kind = "with a bias" if with_bias else "without a bias"
             host[kind] = host_times(tiny_layer(with_bias))
             print(f"host time {kind}, us:", host[kind], flush=True)
-    first = []
-    for name in KINDS:
-        first.append(first_calls(name))
-        print(first[-1], flush=True)
+    first = first_calls()
+    print(first["kernels"], "kernels")
+    for call in sorted(first["calls"], key=lambda call: -call["new_s"]):
+        print(f"{call['name']:28} first call {call['new_s']:.2f} s, from disk {call['from_disk_s']:.3f} s")
     if options.out:
         found = {"environment": environment(options.commit), "host_us": host, "first_calls": first}
         options.out.write_text(json.dumps(found, indent=1) + "\n")

@@ -104,24 +104,16 @@ def test_host_times_are_medians_of_rounds(monkeypatch):
 def test_first_calls_begin_with_an_empty_cache_and_then_have_one():
     caches = []
 
-    def run(name, cache):
+    def run(cache):
         found = len(list(pathlib.Path(cache).iterdir()))
         caches.append(found)
         for kernel in range(2):
             (pathlib.Path(cache) / f"{kernel}.cubin").touch()
-        return (0.1, 0.2) if found else (2.0, 0.3)
+        return {"stem": 0.1 if found else 2.0}
 
-    found = calls.first_calls("stem", run)
+    found = calls.first_calls(run)
     assert caches == [0, 2]
-    assert found == {"name": "stem", "kernels": 2, "new_s": 2.0, "from_disk_s": 0.1, "another_s": 0.2}
-
-
-def test_first_calls_are_of_all_kinds():
-    problems = [bench.describe(calls.LAYERS[name]) for name in calls.KINDS]
-    tiles = [heuristics.choose(problem, 2, 132) for problem in problems if problem.channels >= 8]
-    assert {problem.rank for problem in problems} == {1, 2, 3}
-    assert any(problem.is_product for problem in problems) and any(problem.channels < 8 for problem in problems)
-    assert any(launch.is_narrow(problem, 2) for problem in problems) and any(tile.parts > 1 for tile in tiles)
+    assert found == {"kernels": 2, "calls": [{"name": "stem", "new_s": 2.0, "from_disk_s": 0.1}]}
 
 
 def test_the_first_layer_keeps_its_weights_in_shared_memory():

@@ -46,8 +46,9 @@ class Allocation:
 class View:
     """A part of an allocation: its data, and its box in the allocation's coordinates.
 
-    ``dims`` names the allocation's dimension behind each of the view's, or is None where there is no simple relation;
-    then the box covers more than the view, which can only report too much.
+    ``dims`` names the allocation's dimension behind each of the view's, with None for one of extent 1 that a reshape
+    added. It is None as a whole where there is no simple relation; then the box covers more than the view, which can
+    only report too much.
     """
 
     __slots__ = ("allocation", "data", "box", "dims")
@@ -72,8 +73,9 @@ class View:
         if self.dims is None:
             return self.box, None
         box, target = list(self.box), self.dims[dim]
-        low = box[target][0] + start
-        box[target] = (low, low + length)
+        if target is not None:
+            low = box[target][0] + start
+            box[target] = (low, low + length)
         return tuple(box), self.dims[:dim] + self.dims[dim + 1:] if drop else self.dims
 
     def permute(self, order):
@@ -81,15 +83,15 @@ class View:
         return View(self.allocation, self.data.permute(order), self.box, dims)
 
     def reshape(self, shape):
-        """Only dimensions of extent 1 keep their relation to the allocation."""
-        data = self.data.view(shape)
-        kept = [(extent, dim) for extent, dim in zip(self.data.shape, self.dims or ()) if extent != 1]
+        """Where only dimensions of extent 1 come and go, the others keep their relation to the allocation."""
         dims = None
-        if self.dims is not None and [extent for extent in shape if extent != 1] == [extent for extent, _ in kept]:
-            rest, spare = iter(kept), [dim for extent, dim in zip(self.data.shape, self.dims) if extent == 1]
-            if len([extent for extent in shape if extent == 1]) <= len(spare):
-                spare_dims = iter(spare)
-                dims = tuple(next(spare_dims) if extent == 1 else next(rest)[1] for extent in shape)
+        if self.dims is not None:
+            extents = self.data.shape
+            if [extent for extent in shape if extent != 1] == [extent for extent in extents if extent != 1]:
+                ones = iter([dim for extent, dim in zip(extents, self.dims) if extent == 1])
+                others = iter([dim for extent, dim in zip(extents, self.dims) if extent != 1])
+                dims = tuple(next(ones, None) if extent == 1 else next(others) for extent in shape)
+        data = self.data.view(shape)
         return View(self.allocation, data, self.box, dims)
 
     def reinterpret(self, shape, dtype, where):

@@ -9,7 +9,7 @@ from triton.experimental.gluon import aggregate
 from triton.experimental.gluon import language as gl
 from triton.experimental.gluon.language.nvidia.hopper import fence_async_shared, mbarrier, tma
 
-from .pipeline import Ring, Tickets
+from .pipeline import Ring, Tickets, slice_of
 from .schedule import Schedule
 
 
@@ -101,7 +101,7 @@ def write_slab(output: Output, schedule: Schedule, tile, pieces, j, i):
         output.ring.wait_empty(i)
     for p in gl.static_range(len(pieces)):
         columns = biased[p]
-        place = slab.slice(p * PIECE, PIECE, dim=1)
+        place = slice_of(slab, p, PIECE, 1)
         if output.HAS_RESIDUAL:
             columns += place.load(columns.type.layout).to(gl.float32)
         place.store(activate(columns, output.ACTIVATION).to(output.y_desc.dtype))

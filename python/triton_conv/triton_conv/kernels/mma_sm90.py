@@ -16,9 +16,9 @@ from .schedule import Schedule
 
 @gluon.jit
 def accumulator(schedule: Schedule, part):
-    """For a line's pixels and a part of the tile's columns, whose weights are ``part`` [blocks, 1, columns, BLOCK_K]."""
+    """For a line's pixels and a part of the tile's columns, whose weights are ``part`` [blocks, columns, BLOCK_K]."""
     K_OF_MMA: gl.constexpr = 256 // part.dtype.primitive_bitwidth
-    COLUMNS: gl.constexpr = part.shape[2]
+    COLUMNS: gl.constexpr = part.shape[1]
     layout: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [gl.num_warps(), 1], [16, COLUMNS, K_OF_MMA])
     return gl.zeros([schedule.LINE, COLUMNS], gl.float32, layout)
 
@@ -38,7 +38,7 @@ def begin(operands: Operands, accs, i, step, use_acc):
     PARTS: gl.constexpr = len(operands.b)
     running = ()
     for j in gl.static_range(len(accs)):
-        running = running + (warpgroup_mma(operands.left(i + j // PARTS), operands.right(i, step, j % PARTS), accs[j],
+        running = running + (warpgroup_mma(operands.left(i, j // PARTS), operands.right(i, step, j % PARTS), accs[j],
                                            use_acc=use_acc, is_async=True), )
     return running
 
@@ -82,15 +82,16 @@ def mmas_of(strips, j):
 
 
 @gluon.jit
-def begin_pair(operands: Operands, accs, i, line, tap: gl.constexpr, pair: gl.constexpr):
-    """The MMAs of turn i for a pair of output pixels and each bundle of channels, if that is one of the pair's taps."""
+def begin_pair(operands: Operands, accs, i, line, j: gl.constexpr, pair: gl.constexpr):
+    """The MMAs of input pixel j for a pair of output pixels and each bundle of channels, if that is one of the pair's taps."""
     BUNDLES: gl.constexpr = operands.strips.BUNDLES
+    tap: gl.constexpr = j - pair * operands.strips.PAIR_STEP
     running = ()
     for bundle in gl.static_range(BUNDLES):
         acc = accs[pair * BUNDLES + bundle]
         if tap >= 0 and tap < operands.strips.PAIR_TAPS:
             right = operands.right(i, line * operands.strips.PAIR_TAPS + tap, 0, bundle)
-            acc = warpgroup_mma(operands.left(i, bundle), right, acc, use_acc=(line > 0) | (tap > 0), is_async=True)
+            acc = warpgroup_mma(operands.left(i, j, bundle), right, acc, use_acc=(line > 0) | (tap > 0), is_async=True)
         running = running + (acc, )
     return running
 
@@ -100,13 +101,13 @@ def multiply_strips(schedule: Schedule, operands: Operands, accs, i):
     """As ``multiply``, by lines of the filter."""
     for line in range(schedule.T * schedule.R):
         for j in gl.static_range(operands.strips.WINDOW):
-            operands.ring.wait_full(i)
+            operands.ring.wait_full(i + j)
             running = ()
             for pair in gl.static_range(operands.strips.PAIRS):
-                running = running + begin_pair(operands, accs, i, line, j - pair * operands.strips.PAIR_STEP, pair)
+                running = running + begin_pair(operands, accs, i, line, j, pair)
             accs = wait(mmas_of(operands.strips, j), running)
-            release_step(operands, i - 1, (line > 0) | (j > 0))
-            i += 1
+            release_step(operands, i + j - 1, (line > 0) | (j > 0))
+        i += operands.strips.WINDOW
     return accs
 
 

@@ -136,11 +136,33 @@ def largest_power_of_two(n):
     return 1 << (n.bit_length() - 1)
 
 
+@gluon.constexpr_function
+def steps_together(strips, STAGES):
+    """How many input pixels of strips have buffers of their own: of as many loads, the code is there for each."""
+    return next(steps for steps in (3, 2, 1) if strips.WINDOW.value % steps == 0 and STAGES % steps == 0)
+
+
+@gluon.constexpr_function
+def without_first(layout):
+    """The layout of a block whose first dimension is 1, without that."""
+    return gl.NVMMASharedLayout(layout.swizzle_byte_width, layout.element_bitwidth, layout.rank - 1)
+
+
+@gluon.jit
+def slice_of(x, j: gl.constexpr, WIDTH: gl.constexpr, dim: gl.constexpr):
+    """Slice j of a buffer, of WIDTH; the buffer itself if that is all of it."""
+    if WIDTH == x.shape[dim]:
+        return x
+    else:
+        return x.slice(j * WIDTH, WIDTH, dim=dim)
+
+
 @gluon.jit
 def allocate_weights(w_desc, BLOCKS: gl.constexpr, COLUMNS: gl.constexpr):
     """Buffers for blocks of weights, one for each part of the columns."""
     PART: gl.constexpr = largest_power_of_two(COLUMNS)
-    part = gl.allocate_shared_memory(w_desc.dtype, [BLOCKS, 1, PART, w_desc.block_shape[2]], w_desc.layout)
+    layout: gl.constexpr = without_first(w_desc.layout)
+    part = gl.allocate_shared_memory(w_desc.dtype, [BLOCKS, PART, w_desc.block_shape[2]], layout)
     if COLUMNS == PART:
         return (part, )
     else:
@@ -154,10 +176,13 @@ class Operands:
     A turn of the ring is a line of a tile's pixels; its first line comes with a block of weights. That is in parts, each with a
     power of two of the tile's columns, since tensors have such sizes. With RESIDENT, all weights of a column of tiles stay
     in shared memory, that many blocks at most, and only pixels go through the ring.
+
+    Each line and each part has buffers of its own, and so have some input pixels of strips that follow each other: the time
+    that a view takes to compile grows with what it can be a view of.
     """
     x_desc: tma.tensor_descriptor | tma.tensor_descriptor_im2col
     w_desc: tma.tensor_descriptor
-    a: gl.shared_memory_descriptor
+    a: gl.tuple
     b: gl.tuple
     ring: Ring
     weights: gl.shared_memory_descriptor
@@ -171,9 +196,12 @@ class Operands:
     @gluon.jit
     def create(x_desc, w_desc, tickets, BLOCK_N: gl.constexpr, LINES: gl.constexpr, strips, STAGES: gl.constexpr,
                RESIDENT: gl.constexpr, PASSING: gl.constexpr):
-        a = gl.allocate_shared_memory(x_desc.dtype, [STAGES] + x_desc.block_shape, x_desc.layout)
-        BLOCKS: gl.constexpr = RESIDENT if RESIDENT > 0 else STAGES // LINES
-        b = allocate_weights(w_desc, BLOCKS, BLOCK_N)
+        TURNS: gl.constexpr = LINES * steps_together(strips, STAGES)
+        A_SHAPE: gl.constexpr = [STAGES // TURNS] + x_desc.block_shape
+        a = ()
+        for _ in gl.static_range(TURNS):
+            a = a + (gl.allocate_shared_memory(x_desc.dtype, A_SHAPE, x_desc.layout), )
+        b = allocate_weights(w_desc, RESIDENT if RESIDENT > 0 else STAGES // LINES, BLOCK_N)
         BLOCK_BYTES: gl.constexpr = w_desc.nbytes_per_cta * (BLOCK_N // w_desc.block_shape[1])
         ring = Ring.create(STAGES)
         weights = ring.fulls  # not used, but a barrier that no partition takes would share its memory with other buffers
@@ -183,14 +211,16 @@ class Operands:
         return Operands(x_desc, w_desc, a, b, ring, weights, tickets, BLOCK_BYTES, LINES, strips, RESIDENT, PASSING)
 
     @gluon.jit
-    def pixels(self, i):
-        return self.a.index(self.ring.slot(i))
+    def pixels(self, i, j: gl.constexpr):
+        """Those of turn i + j, where i is a step's first, or that of steps together."""
+        TURNS: gl.constexpr = len(self.a)
+        return self.a[j % TURNS].index(self.ring.slot(i + j // TURNS * TURNS) // TURNS)
 
     @gluon.jit
-    def left(self, i, bundle: gl.constexpr = 0):
+    def left(self, i, j: gl.constexpr = 0, bundle: gl.constexpr = 0):
         """A line [LINE, BLOCK_K] of pixels, or a bundle of its channels."""
-        WIDTH: gl.constexpr = self.a.shape[2] // self.strips.BUNDLES
-        return self.pixels(i).slice(bundle * WIDTH, WIDTH, dim=1)
+        WIDTH: gl.constexpr = self.a[0].shape[2] // self.strips.BUNDLES
+        return slice_of(self.pixels(i, j), bundle, WIDTH, 1)
 
     @gluon.jit
     def block(self, i):
@@ -199,10 +229,10 @@ class Operands:
 
     @gluon.jit
     def right(self, i, step, part: gl.constexpr = 0, bundle: gl.constexpr = 0):
-        """A part [1, columns, BLOCK_K] of a block of weights, or a bundle of it, as the MMA takes it, [BLOCK_K, columns]."""
+        """A part [columns, BLOCK_K] of a block of weights, or a bundle of it, as the MMA takes it, [BLOCK_K, columns]."""
         b = self.b[part].index(step if self.RESIDENT > 0 else self.block(i))
-        WIDTH: gl.constexpr = b.shape[2] // self.strips.BUNDLES
-        return b.reshape((b.shape[1], b.shape[2])).slice(bundle * WIDTH, WIDTH, dim=1).permute((1, 0))
+        WIDTH: gl.constexpr = b.shape[1] // self.strips.BUNDLES
+        return slice_of(b.permute((1, 0)), bundle, WIDTH, 0)
 
     @gluon.jit
     def await_weights(self):
@@ -244,24 +274,25 @@ class Walk:
 
 
 @gluon.jit
-def load_line(operands, schedule, line, walk, i, RANK: gl.constexpr):
-    """A line's pixels into turn i. Of rank 0 is a matrix product, whose rows are pixels one after the other."""
+def load_line(operands, schedule, line, walk, i, j: gl.constexpr, RANK: gl.constexpr):
+    """A line's pixels into turn i + j. Of rank 0 is a matrix product, whose rows are pixels one after the other."""
     x_channel = line.group * schedule.C + walk.channel
     w_offset = walk.w.to(gl.int16)
-    bar = operands.ring.full(i)
+    bar = operands.ring.full(i + j)
+    pixels = operands.pixels(i, j)
     if RANK == 0:
         if operands.PASSING:
-            tma.async_load(operands.x_desc, [line.off_m, x_channel], bar, operands.pixels(i), cache_policy=EVICT_FIRST)
+            tma.async_load(operands.x_desc, [line.off_m, x_channel], bar, pixels, cache_policy=EVICT_FIRST)
         else:
-            tma.async_load(operands.x_desc, [line.off_m, x_channel], bar, operands.pixels(i))
+            tma.async_load(operands.x_desc, [line.off_m, x_channel], bar, pixels)
     elif RANK == 1:
-        tma.async_load_im2col(operands.x_desc, [line.n, line.w, x_channel], [w_offset], bar, operands.pixels(i))
+        tma.async_load_im2col(operands.x_desc, [line.n, line.w, x_channel], [w_offset], bar, pixels)
     elif RANK == 2:
         tma.async_load_im2col(operands.x_desc, [line.n, line.h, line.w, x_channel], [walk.h.to(gl.int16), w_offset],
-                              bar, operands.pixels(i))
+                              bar, pixels)
     else:
         tma.async_load_im2col(operands.x_desc, [line.n, line.d, line.h, line.w, x_channel],
-                              [walk.d.to(gl.int16), walk.h.to(gl.int16), w_offset], bar, operands.pixels(i))
+                              [walk.d.to(gl.int16), walk.h.to(gl.int16), w_offset], bar, pixels)
 
 
 @gluon.jit
@@ -270,8 +301,9 @@ def load_weights(operands, tap, row, channel, bar, block):
     BOX: gl.constexpr = operands.w_desc.block_shape[1]
     for j in gl.static_range(len(operands.b)):
         part = operands.b[j].index(block)
+        part = part.reshape((1, part.shape[0], part.shape[1]))
         for k in gl.static_range(part.shape[1] // BOX):
-            tma.async_load(operands.w_desc, [tap, row, channel], bar, part.slice(k * BOX, BOX, dim=1))
+            tma.async_load(operands.w_desc, [tap, row, channel], bar, slice_of(part, k, BOX, 1))
             row += BOX
 
 
@@ -295,23 +327,24 @@ def load_resident_weights(operands, schedule):
 
 
 @gluon.jit
-def load_step(operands, schedule, lines, walk, i, RANK: gl.constexpr):
-    """A tile's lines and weights for one tap and one block of channels, into turns from i on."""
+def load_step(operands, schedule, lines, walk, i, first: gl.constexpr, RANK: gl.constexpr):
+    """A tile's lines and weights for one tap and one block of channels, into turns from i + first on."""
     for j in gl.static_range(operands.LINES):
-        operands.ring.wait_empty(i + j)
-        full = operands.ring.full(i + j)
+        operands.ring.wait_empty(i + first + j)
+        full = operands.ring.full(i + first + j)
         if j > 0 or operands.RESIDENT > 0:
             mbarrier.expect(full, operands.x_desc.nbytes_per_cta)
         else:
             mbarrier.expect(full, operands.x_desc.nbytes_per_cta + operands.BLOCK_BYTES)
             row = lines[0].group * schedule.K + lines[0].off_n
             load_weights(operands, walk.tap, row, walk.channel, full, operands.block(i))
-        load_line(operands, schedule, lines[j], walk, i + j, RANK)
+        load_line(operands, schedule, lines[j], walk, i, first + j, RANK)
 
 
 @gluon.jit
 def load_partition(schedule: Schedule, operands: Operands, RANK: gl.constexpr, ENDS: gl.constexpr):
     """ENDS is how many tickets past the last tile are given out."""
+    STEPS: gl.constexpr = len(operands.a) // operands.LINES
     if operands.RESIDENT > 0:
         load_resident_weights(operands, schedule)
     i = 0
@@ -325,10 +358,11 @@ def load_partition(schedule: Schedule, operands: Operands, RANK: gl.constexpr, E
         for j in gl.static_range(1, operands.LINES):
             lines = lines + (schedule.line(tile, j), )
         walk = Walk.begin(schedule, schedule.first_step(index))
-        for _ in range(schedule.num_steps(index)):
-            load_step(operands, schedule, lines, walk, i, RANK)
-            i += operands.LINES
-            walk = walk.next(schedule)
+        for _ in range(schedule.num_steps(index) // STEPS):
+            for j in gl.static_range(STEPS):
+                load_step(operands, schedule, lines, walk, i, j * operands.LINES, RANK)
+                walk = walk.next(schedule)
+            i += STEPS * operands.LINES
         # Not earlier: at the end of the launch, a tile drawn ahead would wait here while other programs have none.
         index = operands.tickets.next(schedule, index)
     for _ in gl.static_range(ENDS):
