@@ -27,8 +27,12 @@ def accumulator(schedule: Schedule, part):
 def accumulators(schedule: Schedule, operands: Operands):
     """Line by line, for each part of the columns; in strips for each pair of pixels, for each bundle of channels."""
     accs = ()
-    for _ in gl.static_range(operands.LINES * operands.strips.PAIRS * operands.strips.BUNDLES):
-        accs = accs + [accumulator(schedule, part) for part in operands.b]
+    if operands.strips.PIXELS > 1:
+        for _ in gl.static_range(operands.strips.PAIRS * operands.strips.BUNDLES):
+            accs = accs + (accumulator(schedule, operands.b[0]), )
+    else:
+        for _ in gl.static_range(operands.LINES):
+            accs = accs + [accumulator(schedule, part) for part in operands.b]
     return accs
 
 
@@ -90,7 +94,7 @@ def begin_pair(operands: Operands, accs, i, line, j: gl.constexpr, pair: gl.cons
     for bundle in gl.static_range(BUNDLES):
         acc = accs[pair * BUNDLES + bundle]
         if tap >= 0 and tap < operands.strips.PAIR_TAPS:
-            right = operands.right(i, line * operands.strips.PAIR_TAPS + tap, 0, bundle)
+            right = operands.right(i, line, tap, bundle)
             acc = warpgroup_mma(operands.left(i, j, bundle), right, acc, use_acc=(line > 0) | (tap > 0), is_async=True)
         running = running + (acc, )
     return running

@@ -169,13 +169,22 @@ def allocate_weights(w_desc, BLOCKS: gl.constexpr, COLUMNS: gl.constexpr):
         return (part, ) + allocate_weights(w_desc, BLOCKS, COLUMNS - PART)
 
 
+@gluon.jit
+def allocate_taps(w_desc, LINES: gl.constexpr, COLUMNS: gl.constexpr, TAPS: gl.constexpr):
+    """Buffers for the weights of strips, one for each tap of a line of the filter."""
+    taps = ()
+    for _ in gl.static_range(TAPS):
+        taps = taps + allocate_weights(w_desc, LINES, COLUMNS)
+    return taps
+
+
 @aggregate
 class Operands:
     """The descriptors of both operands, and the ring that their blocks go through.
 
     A turn of the ring is a line of a tile's pixels; its first line comes with a block of weights. That is in parts, each with a
     power of two of the tile's columns, since tensors have such sizes. With RESIDENT, all weights of a column of tiles stay
-    in shared memory, that many blocks at most, and only pixels go through the ring.
+    in shared memory, that many blocks at most, and only pixels go through the ring. Strips have such weights, a part a tap.
 
     Each line and each part has buffers of its own, and so have some input pixels of strips that follow each other: the time
     that a view takes to compile grows with what it can be a view of.
@@ -201,13 +210,16 @@ class Operands:
         a = ()
         for _ in gl.static_range(TURNS):
             a = a + (gl.allocate_shared_memory(x_desc.dtype, A_SHAPE, x_desc.layout), )
-        b = allocate_weights(w_desc, RESIDENT if RESIDENT > 0 else STAGES // LINES, BLOCK_N)
+        if strips.PIXELS > 1:
+            b = allocate_taps(w_desc, RESIDENT // strips.PAIR_TAPS, BLOCK_N, strips.PAIR_TAPS)
+        else:
+            b = allocate_weights(w_desc, RESIDENT if RESIDENT > 0 else STAGES // LINES, BLOCK_N)
         BLOCK_BYTES: gl.constexpr = w_desc.nbytes_per_cta * (BLOCK_N // w_desc.block_shape[1])
         ring = Ring.create(STAGES)
         weights = ring.fulls  # not used, but a barrier that no partition takes would share its memory with other buffers
         if RESIDENT > 0:
             weights = mbarrier.allocate_mbarrier()
-            mbarrier.init(weights, count=RESIDENT)
+            mbarrier.init(weights, count=RESIDENT // strips.PAIR_TAPS * strips.PAIR_TAPS)
         return Operands(x_desc, w_desc, a, b, ring, weights, tickets, BLOCK_BYTES, LINES, strips, RESIDENT, PASSING)
 
     @gluon.jit
@@ -310,12 +322,9 @@ def load_weights(operands, tap, row, channel, bar, block):
 @gluon.jit
 def load_resident_weights(operands, schedule):
     """All weights of the program's column of tiles, in the order in which they are multiplied."""
-    in_line = operands.strips.PAIR_TAPS if operands.strips.PIXELS > 1 else schedule.S
-    taps = schedule.T * schedule.R * in_line
     tile = schedule.tile(0)
     row = tile.group * schedule.K + tile.off_n
-    if operands.strips.PIXELS > 1:
-        row = row * 2 // operands.strips.BUNDLES
+    taps = schedule.T * schedule.R * schedule.S
     for block in range(operands.RESIDENT):
         tap = block % taps
         channel = block // taps * schedule.BLOCK_K
@@ -324,6 +333,22 @@ def load_resident_weights(operands, schedule):
             load_weights(operands, tap, row, channel, operands.weights, block)
         else:
             mbarrier.arrive(operands.weights)
+
+
+@gluon.jit
+def load_taps(operands, schedule):
+    """All weights of strips, by lines of the filter."""
+    TAPS: gl.constexpr = operands.strips.PAIR_TAPS
+    row = schedule.tile(0).group * schedule.K * 2 // operands.strips.BUNDLES
+    for line in range(operands.RESIDENT // TAPS):
+        for tap in gl.static_range(TAPS):
+            if line < schedule.T * schedule.R:
+                mbarrier.expect(operands.weights, operands.BLOCK_BYTES)
+                weights = operands.b[tap].index(line)
+                weights = weights.reshape((1, weights.shape[0], weights.shape[1]))
+                tma.async_load(operands.w_desc, [line * TAPS + tap, row, 0], operands.weights, weights)
+            else:
+                mbarrier.arrive(operands.weights)
 
 
 @gluon.jit
@@ -345,7 +370,9 @@ def load_step(operands, schedule, lines, walk, i, first: gl.constexpr, RANK: gl.
 def load_partition(schedule: Schedule, operands: Operands, RANK: gl.constexpr, ENDS: gl.constexpr):
     """ENDS is how many tickets past the last tile are given out."""
     STEPS: gl.constexpr = len(operands.a) // operands.LINES
-    if operands.RESIDENT > 0:
+    if operands.strips.PIXELS > 1:
+        load_taps(operands, schedule)
+    elif operands.RESIDENT > 0:
         load_resident_weights(operands, schedule)
     i = 0
     turn = 0
