@@ -10,7 +10,7 @@ import pytest
 import report
 import tutorial
 from triton_conv import bench, geometry, heuristics, launch
-from triton_conv.timing import geomean
+from triton_conv.timing import geomean, orders
 
 HERE = pathlib.Path(__file__).parent
 ROOT = HERE.parents[2]
@@ -32,6 +32,14 @@ def test_layers_become_convolutions():
 
 def test_geomean():
     assert geomean([2, 8]) == pytest.approx(4)
+
+
+def test_each_comes_after_each():
+    for names in ("ab", "abc", "abcdefgh"):
+        found = orders(names, 100)
+        assert len(found) == 100 and all(sorted(order) == list(names) for order in found)
+        assert {order[0] for order in found} == set(names)
+        assert len({pair for order in found for pair in zip(order, order[1:])}) == len(names) * (len(names) - 1)
 
 
 def test_the_summary_follows_from_the_times():

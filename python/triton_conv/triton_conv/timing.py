@@ -1,7 +1,8 @@
-"""Timing of alternatives side by side: each in a CUDA graph of its own, the graphs replayed in turn."""
+"""Timing of alternatives side by side: each in a CUDA graph of its own, the graphs replayed in rounds."""
 
 import datetime
 import math
+import random
 import statistics
 import subprocess
 import sys
@@ -29,6 +30,12 @@ def capture(function, calls):
     return graph
 
 
+def orders(names, rounds):
+    """Of each round, at random: a kernel finds the power and the clocks that the one before it has left."""
+    generator = random.Random(0)
+    return [generator.sample(list(names), len(names)) for _ in range(rounds)]
+
+
 def side_by_side(functions, rounds=15, graph_ms=1.0):
     """Median time in ms of one call of each of ``functions`` (a dict by name).
 
@@ -43,9 +50,9 @@ def side_by_side(functions, rounds=15, graph_ms=1.0):
         calls = max(1, min(100, round(graph_ms / _elapsed(replay))))
         graphs[name] = capture(function, calls), calls
     replays: dict[str, list] = {name: [] for name in graphs}
-    for _ in range(rounds + 2):
-        for name, (graph, _) in graphs.items():
-            replays[name].append(_replay(graph))
+    for names in orders(graphs, rounds + 2):
+        for name in names:
+            replays[name].append(_replay(graphs[name][0]))
     torch.cuda.synchronize()
     return {name: statistics.median(map(_elapsed, replays[name][2:])) / calls for name, (_, calls) in graphs.items()}
 
@@ -55,10 +62,10 @@ def side_by_side_cold(functions, rounds=25):
     flush = torch.empty(2**28, dtype=torch.uint8, device="cuda")
     graphs = {name: capture(function, 1) for name, function in functions.items()}
     replays: dict[str, list] = {name: [] for name in graphs}
-    for _ in range(rounds + 2):
-        for name, graph in graphs.items():
+    for names in orders(graphs, rounds + 2):
+        for name in names:
             flush.zero_()
-            replays[name].append(_replay(graph))
+            replays[name].append(_replay(graphs[name]))
     torch.cuda.synchronize()
     return {name: statistics.median(map(_elapsed, found[2:])) for name, found in replays.items()}
 
