@@ -6,7 +6,7 @@ import torch
 import triton_simulator as simulator
 from triton.experimental.gluon import language as gl
 from triton.experimental.gluon.nvidia.hopper import TensorDescriptor
-from triton_simulator.memory import Allocation
+from triton_simulator.memory import Allocation, GlobalMemory
 
 SIZE = kernels.SIZE.value
 
@@ -153,6 +153,18 @@ def test_views_know_their_place():
     assert part.index(0, "here").permute((1, 0)).narrow((2, 0), (4, 8)).box == ((1, 2), (8, 16), (2, 6))
     assert buffer.narrow((0, 4, 0), (1, 4, 8)).reshape((4, 8)).narrow((1, 0), (1, 8)).box == ((0, 1), (5, 6), (0, 8))
     assert slot.reshape((8, 16)).narrow((0, 0), (1, 16)).box == slot.box  # more than it is, where rows are split
+
+
+def test_the_nearest_tensor_is_the_one_that_is_read_in_part():
+    """Also where another one ends closer to an end of what is read: x begins 1000 bytes behind y here."""
+    buffer = torch.zeros(6000, dtype=torch.uint8)
+    memory = GlobalMemory([])
+    memory.ranges = [(1000, 2000, buffer, "y"), (3000, 7000, buffer, "x")]
+    for lowest, highest, words in ((2996, 6996, "x, .* 4 bytes before the start"), (6000, 7008,
+                                                                                    "x, .* 8 bytes past the end"),
+                                   (2000, 2016, "y, .* 16 bytes past the end"), (2990, 2996, "x, .* 10 bytes before")):
+        with pytest.raises(simulator.OutOfBounds, match=words):
+            memory.find(lowest, highest, "here", "a read")
 
 
 def test_collectives():

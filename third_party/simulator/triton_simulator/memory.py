@@ -188,7 +188,7 @@ class GlobalMemory:
         for start, end, raw, _ in self.ranges:
             if start <= lowest and highest <= end:
                 return start, raw
-        near = min(self.ranges, key=lambda r: min(abs(lowest - r[1]), abs(r[0] - highest)), default=None)
+        near = min(self.ranges, key=lambda r: max(lowest - r[1], r[0] - highest, 0), default=None)
         hint = ""
         if near is not None:
             inside = near[0] <= lowest < near[1]
