@@ -160,9 +160,13 @@ def test_the_nearest_tensor_is_the_one_that_is_read_in_part():
     buffer = torch.zeros(6000, dtype=torch.uint8)
     memory = GlobalMemory([])
     memory.ranges = [(1000, 2000, buffer, "y"), (3000, 7000, buffer, "x")]
-    for lowest, highest, words in ((2996, 6996, "x, .* 4 bytes before the start"), (6000, 7008,
-                                                                                    "x, .* 8 bytes past the end"),
-                                   (2000, 2016, "y, .* 16 bytes past the end"), (2990, 2996, "x, .* 10 bytes before")):
+    reads = {
+        (2996, 6996): "x, .* 4 bytes before the start",
+        (2990, 2996): "x, .* 10 bytes before the start",
+        (6000, 7008): "x, .* 8 bytes past the end",
+        (2000, 2016): "y, .* 16 bytes past the end",
+    }
+    for (lowest, highest), words in reads.items():
         with pytest.raises(simulator.OutOfBounds, match=words):
             memory.find(lowest, highest, "here", "a read")
 

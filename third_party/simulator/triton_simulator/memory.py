@@ -91,8 +91,7 @@ class View:
                 ones = iter([dim for extent, dim in zip(extents, self.dims) if extent == 1])
                 others = iter([dim for extent, dim in zip(extents, self.dims) if extent != 1])
                 dims = tuple(next(ones, None) if extent == 1 else next(others) for extent in shape)
-        data = self.data.view(shape)
-        return View(self.allocation, data, self.box, dims)
+        return View(self.allocation, self.data.view(shape), self.box, dims)
 
     def reinterpret(self, shape, dtype, where):
         data = self.data

@@ -308,12 +308,17 @@ def load_line(operands, schedule, line, walk, i, j: gl.constexpr, RANK: gl.const
 
 
 @gluon.jit
+def as_loaded(weights):
+    """A block [columns, BLOCK_K] of weights as their descriptor sees it."""
+    return weights.reshape((1, weights.shape[0], weights.shape[1]))
+
+
+@gluon.jit
 def load_weights(operands, tap, row, channel, bar, block):
     """All columns of a block, by boxes of the descriptor's columns."""
     BOX: gl.constexpr = operands.w_desc.block_shape[1]
     for j in gl.static_range(len(operands.b)):
-        part = operands.b[j].index(block)
-        part = part.reshape((1, part.shape[0], part.shape[1]))
+        part = as_loaded(operands.b[j].index(block))
         for k in gl.static_range(part.shape[1] // BOX):
             tma.async_load(operands.w_desc, [tap, row, channel], bar, slice_of(part, k, BOX, 1))
             row += BOX
@@ -344,9 +349,8 @@ def load_taps(operands, schedule):
         for tap in gl.static_range(TAPS):
             if line < schedule.T * schedule.R:
                 mbarrier.expect(operands.weights, operands.BLOCK_BYTES)
-                weights = operands.b[tap].index(line)
-                weights = weights.reshape((1, weights.shape[0], weights.shape[1]))
-                tma.async_load(operands.w_desc, [line * TAPS + tap, row, 0], operands.weights, weights)
+                tma.async_load(operands.w_desc, [line * TAPS + tap, row, 0], operands.weights,
+                               as_loaded(operands.b[tap].index(line)))
             else:
                 mbarrier.arrive(operands.weights)
 
