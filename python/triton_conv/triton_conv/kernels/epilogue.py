@@ -20,7 +20,7 @@ class Output:
     residual_desc: tma.tensor_descriptor
     bias: gl.tensor
     flag: gl.tensor
-    slabs: gl.shared_memory_descriptor
+    slabs: gl.tuple
     ring: Ring
     WIDTH: gl.constexpr
     HAS_BIAS: gl.constexpr
@@ -31,15 +31,30 @@ class Output:
 
     @gluon.jit
     def create(y_desc, residual_desc, bias, flag, SLABS: gl.constexpr, HAS_BIAS: gl.constexpr,
-               HAS_RESIDUAL: gl.constexpr, ACTIVATION: gl.constexpr, FLAGGED: gl.constexpr, STRIP: gl.constexpr, ring):
-        slabs = gl.allocate_shared_memory(y_desc.dtype, [SLABS] + y_desc.block_shape, y_desc.layout)
+               HAS_RESIDUAL: gl.constexpr, ACTIVATION: gl.constexpr, FLAGGED: gl.constexpr, STRIP: gl.constexpr, ring,
+               PER_TILE: gl.constexpr):
+        # Where each slab of a tile is always in the same slot, that is known when the kernel is compiled, and has a buffer of its own.
+        BUFFERS: gl.constexpr = SLABS if PER_TILE % SLABS == 0 else 1
+        SHAPE: gl.constexpr = [SLABS // BUFFERS] + y_desc.block_shape
+        slabs = ()
+        for _ in gl.static_range(BUFFERS):
+            slabs = slabs + (gl.allocate_shared_memory(y_desc.dtype, SHAPE, y_desc.layout), )
         return Output(y_desc, residual_desc, bias, flag, slabs, ring, y_desc.block_shape[2], HAS_BIAS, HAS_RESIDUAL,
                       ACTIVATION, FLAGGED, STRIP)
 
     @gluon.jit
-    def slab(self, i):
-        slab = self.slabs.index(self.ring.slot(i))
-        return slab.reshape((slab.shape[1], slab.shape[2]))
+    def block(self, i, j: gl.constexpr):
+        """The buffer of turn i, as descriptors see it, with slab j of a tile or of those before it in the slots."""
+        BUFFERS: gl.constexpr = len(self.slabs)
+        if BUFFERS == self.ring.SLOTS:
+            return self.slabs[j % BUFFERS].index(0)
+        else:
+            return self.slabs[0].index(self.ring.slot(i))
+
+    @gluon.jit
+    def slab(self, i, j: gl.constexpr):
+        block = self.block(i, j)
+        return block.reshape((block.shape[1], block.shape[2]))
 
     @gluon.jit
     def slabs_of_line(self, schedule):
@@ -82,8 +97,10 @@ def add_bias(output: Output, schedule: Schedule, tile, columns, first):
 
 
 @gluon.jit
-def write_slab(output: Output, schedule: Schedule, tile, pieces, j, i):
-    """Slab j of a line of a tile into the slot of turn i: columns of accumulators [LINE, WIDTH], or pieces of that width."""
+def write_slab(output: Output, schedule: Schedule, tile, pieces, j, i, number: gl.constexpr):
+    """Slab ``number`` of a tile, j of its line, into the slot of turn i + number: columns of accumulators [LINE, WIDTH], or pieces
+    of that width."""
+    i += number
     PIECE: gl.constexpr = output.WIDTH // len(pieces)
     if output.FLAGGED:
         poison = pieces[0] * 0.0  # NaN where a sum is not finite
@@ -94,7 +111,7 @@ def write_slab(output: Output, schedule: Schedule, tile, pieces, j, i):
     biased = ()
     for p in gl.static_range(len(pieces)):
         biased = biased + (add_bias(output, schedule, tile, pieces[p], j * output.WIDTH + p * PIECE), )
-    slab = output.slab(i)
+    slab = output.slab(i, number)
     if output.HAS_RESIDUAL:
         output.ring.wait_refilled(i)
     else:
@@ -129,23 +146,23 @@ def write_tile(output: Output, schedule: Schedule, tile, accs, i):
 
     In strips there is one for each pair of pixels and bundle of channels, with both pixels' columns; a slab is a pixel.
     """
-    number = 0
     BUNDLES: gl.constexpr = len(accs) * 2 // output.STRIP
+    slabs = ()
     if output.STRIP > 1:
         for pixel in gl.static_range(output.STRIP):
             pieces = ()
             for bundle in gl.static_range(BUNDLES):
                 acc = accs[pixel // 2 * BUNDLES + bundle]
                 pieces = pieces + (take_columns(acc, pixel % 2, acc.shape[1] // 2), )
-            write_slab(output, schedule, tile, pieces, 0, i + pixel)
-            number += 1
+            slabs = slabs + (pieces, )
     else:
         for part in gl.static_range(len(accs)):
             for j in gl.static_range(accs[part].shape[1] // output.WIDTH):
-                write_slab(output, schedule, tile, (take_columns(accs[part], j, output.WIDTH), ),
-                           number % output.slabs_of_line(schedule), i + number)
-                number += 1
-    return i + number
+                slabs = slabs + ((take_columns(accs[part], j, output.WIDTH), ), )
+    for number in gl.static_range(len(slabs)):
+        column = 0 if output.STRIP > 1 else number % output.slabs_of_line(schedule)
+        write_slab(output, schedule, tile, slabs[number], column, i, number)
+    return i + len(slabs)
 
 
 @gluon.jit
@@ -155,8 +172,7 @@ def refill(output: Output, schedule: Schedule, index, j: gl.constexpr, i):
     tile = schedule.tile(gl.minimum(index, schedule.num_items() - 1))
     empty = output.ring.empty(i)
     mbarrier.expect(empty, output.residual_desc.nbytes_per_cta, pred=there)
-    tma.async_load(output.residual_desc, output.place(schedule, tile, j), empty,
-                   output.slabs.index(output.ring.slot(i)), pred=there)
+    tma.async_load(output.residual_desc, output.place(schedule, tile, j), empty, output.block(i, j), pred=there)
 
 
 @gluon.jit
@@ -188,7 +204,7 @@ def store_tile(output: Output, schedule: Schedule, tickets: Tickets, index, turn
     for j in gl.static_range(PER_TILE + LAG):
         if j < PER_TILE:
             output.ring.wait_full(i + j)
-            tma.async_store(output.y_desc, output.place(schedule, tile, j), output.slabs.index(output.ring.slot(i + j)))
+            tma.async_store(output.y_desc, output.place(schedule, tile, j), output.block(i + j, j))
         if j >= LAG:
             tma.store_wait(LAG if j < PER_TILE else 0)
             if j - LAG == PER_TILE - (SLOTS if output.HAS_RESIDUAL else 1):
