@@ -97,10 +97,9 @@ def add_bias(output: Output, schedule: Schedule, tile, columns, first):
 
 
 @gluon.jit
-def write_slab(output: Output, schedule: Schedule, tile, pieces, j, i, number: gl.constexpr):
-    """Slab ``number`` of a tile, j of its line, into the slot of turn i + number: columns of accumulators [LINE, WIDTH], or pieces
-    of that width."""
-    i += number
+def write_slab(output: Output, schedule: Schedule, tile, pieces, j, i, slab):
+    """Slab j of a line of a tile into ``slab``, the buffer of turn i: columns of accumulators [LINE, WIDTH], or pieces of that
+    width."""
     PIECE: gl.constexpr = output.WIDTH // len(pieces)
     if output.FLAGGED:
         poison = pieces[0] * 0.0  # NaN where a sum is not finite
@@ -111,7 +110,6 @@ def write_slab(output: Output, schedule: Schedule, tile, pieces, j, i, number: g
     biased = ()
     for p in gl.static_range(len(pieces)):
         biased = biased + (add_bias(output, schedule, tile, pieces[p], j * output.WIDTH + p * PIECE), )
-    slab = output.slab(i, number)
     if output.HAS_RESIDUAL:
         output.ring.wait_refilled(i)
     else:
@@ -161,7 +159,7 @@ def write_tile(output: Output, schedule: Schedule, tile, accs, i):
                 slabs = slabs + ((take_columns(accs[part], j, output.WIDTH), ), )
     for number in gl.static_range(len(slabs)):
         column = 0 if output.STRIP > 1 else number % output.slabs_of_line(schedule)
-        write_slab(output, schedule, tile, slabs[number], column, i, number)
+        write_slab(output, schedule, tile, slabs[number], column, i + number, output.slab(i + number, number))
     return i + len(slabs)
 
 

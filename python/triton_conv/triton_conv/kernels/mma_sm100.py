@@ -58,7 +58,7 @@ def write_slabs(output: Output, schedule: Schedule, tile, acc, slab):
     """All of a tile, from turn ``slab`` on; returns the turn after the last."""
     for j in gl.static_range(schedule.BLOCK_N // output.WIDTH):
         columns = acc.slice(j * output.WIDTH, output.WIDTH).load()
-        write_slab(output, schedule, tile, (columns, ), j, slab, j)
+        write_slab(output, schedule, tile, (columns, ), j, slab + j, output.slab(slab + j, j))
     return slab + schedule.BLOCK_N // output.WIDTH
 
 
