@@ -10,7 +10,7 @@ import pytest
 import report
 import tutorial
 from triton_conv import bench, geometry, heuristics, launch
-from triton_conv.timing import geomean, orders
+from triton_conv.timing import geomean, orders, without_drift
 
 HERE = pathlib.Path(__file__).parent
 ROOT = HERE.parents[2]
@@ -40,6 +40,16 @@ def test_each_comes_after_each():
         assert len(found) == 100 and all(sorted(order) == list(names) for order in found)
         assert {order[0] for order in found} == set(names)
         assert len({pair for order in found for pair in zip(order, order[1:])}) == len(names) * (len(names) - 1)
+
+
+def test_a_drift_of_all_is_none_of_one():
+    """Clocks fall to half in the third of five rounds, between a and b, where medians alone say that b takes 2.2 times as long; and a
+    round that is slow for one alone counts for nothing."""
+    found = without_drift({"a": [1.0, 1, 1, 2, 2], "b": [1.1, 1.1, 2.2, 2.2, 2.2]})
+    assert found["b"] / found["a"] == pytest.approx(1.1)
+    assert without_drift({"a": [3.0, 1, 2, 5, 4]}) == {"a": pytest.approx(3)}
+    found = without_drift({"a": [1.0, 1, 9, 1, 1], "b": [2.0, 2, 2, 2, 2]})
+    assert found == {"a": pytest.approx(1), "b": pytest.approx(2)}
 
 
 def test_the_summary_follows_from_the_times():

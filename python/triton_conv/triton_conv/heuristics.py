@@ -64,8 +64,9 @@ class Shape:
     """A tile shape with its costs on an H200, in units of a step of tiles in turns. A step of fewer than 128 bytes of channels costs
     as much, since TMA loads row by row.
 
-    Fitted to bench/results/shapes-h200.json. A tile of which only part has output channels costs ``partial`` times as much,
-    and ``alone`` times if its group has no other.
+    Fitted to bench/results/shapes-h200.json and to runs at the power limit, of launches with many tiles. A tile of which only part
+    has output channels costs ``partial`` times as much, and ``alone`` times if its group has no other. ``once_cost`` is what a
+    launch costs beyond its tiles: in turns, nobody multiplies while the last tile is written.
     """
     block_m: int
     block_n: int
@@ -75,6 +76,7 @@ class Shape:
     partial: float
     alone: float
     in_turns: bool = False
+    once_cost: float = 0.0
 
     @property
     def for_hopper(self):
@@ -82,11 +84,11 @@ class Shape:
         return self.in_turns or self.block_m < 128 or self.block_n != power_of_two(self.block_n)
 
 
-SQUARE = Shape(128, 128, 2, 1.03, 1.8, 2.0, 2.0)
-TALL = Shape(256, 128, 2, 1.95, 4.0, 1.0, 1.35)
-WIDE = Shape(128, 256, 2, 1.95, 4.4, 1.0, 1.35)
+SQUARE = Shape(128, 128, 2, 1.03, 3.0, 2.0, 2.0)
+TALL = Shape(256, 128, 2, 1.95, 5.0, 1.0, 1.35)
+WIDE = Shape(128, 256, 2, 1.95, 5.4, 1.0, 1.35)
 NARROW = Shape(256, 64, 1, 1.16, 2.6, 1.0, 1.0)
-IN_TURNS = Shape(128, 128, 1, 1.0, 1.05, 2.0, 2.0, in_turns=True)
+IN_TURNS = Shape(128, 128, 1, 1.0, 1.05, 2.0, 2.0, in_turns=True, once_cost=1.8)
 LARGE = Shape(256, 192, 2, 3.0, 6.9, 1.0, 1.35)
 BROAD = Shape(128, 320, 2, 2.47, 6.7, 1.0, 1.0)
 TALL_IN_TURNS = Shape(192, 128, 2, 1.52, 2.7, 1.0, 1.5, in_turns=True)
@@ -210,7 +212,7 @@ def cost_of(problem, shape, block_k, parts, multiprocessors):
               (rest > 0)) * problem.groups / num_columns(problem, shape)
     if parts == 1:
         turns = ceil_div(num_tiles(problem, shape), multiprocessors)
-        return turns * weight * (steps * shape.step_cost + shape.end_cost)
+        return turns * weight * (steps * shape.step_cost + shape.end_cost) + shape.once_cost
     exchange = PART_COST + (1 + parts) * shape.block_m * shape.block_n * SUM_COST
     return weight * (ceil_div(steps, parts) * shape.step_cost + shape.end_cost) + exchange
 

@@ -36,8 +36,22 @@ def orders(names, rounds):
     return [generator.sample(list(names), len(names)) for _ in range(rounds)]
 
 
+def without_drift(rounds):
+    """The time of each name, from those that it took in each round, where a drift is that of all in a round.
+
+    What a round's geometric mean is above that of the median round is taken out of its times. When clocks fall in the middle of a
+    measurement, the medians of two names may otherwise be of rounds before and after.
+    """
+    means = [geomean(times) for times in zip(*rounds.values())]
+    return {
+        name: statistics.median(time / mean
+                                for time, mean in zip(times, means)) * statistics.median(means)
+        for name, times in rounds.items()
+    }
+
+
 def side_by_side(functions, rounds=15, graph_ms=1.0):
-    """Median time in ms of one call of each of ``functions`` (a dict by name).
+    """Time in ms of one call of each of ``functions`` (a dict by name), by ``without_drift``.
 
     A graph holds as many calls as take about ``graph_ms``. Each round replays all graphs one after the other, so that
     all see the same clocks and temperature, and the GPU is not idle in between. The first two rounds are not counted.
@@ -54,7 +68,10 @@ def side_by_side(functions, rounds=15, graph_ms=1.0):
         for name in names:
             replays[name].append(_replay(graphs[name][0]))
     torch.cuda.synchronize()
-    return {name: statistics.median(map(_elapsed, replays[name][2:])) / calls for name, (_, calls) in graphs.items()}
+    return without_drift(
+        {name: [_elapsed(replay) / calls
+                for replay in replays[name][2:]]
+         for name, (_, calls) in graphs.items()})
 
 
 def side_by_side_cold(functions, rounds=25):
@@ -67,7 +84,7 @@ def side_by_side_cold(functions, rounds=25):
             flush.zero_()
             replays[name].append(_replay(graphs[name]))
     torch.cuda.synchronize()
-    return {name: statistics.median(map(_elapsed, found[2:])) for name, found in replays.items()}
+    return without_drift({name: [*map(_elapsed, found[2:])] for name, found in replays.items()})
 
 
 def _replay(graph):
