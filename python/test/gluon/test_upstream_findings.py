@@ -17,8 +17,9 @@ from triton.experimental.gluon.language.nvidia.hopper import fence_async_shared,
 from triton.experimental.gluon.nvidia.hopper import TensorDescriptor, TensorDescriptorIm2Col
 
 
-def compiled(kernel, signature, arch=90, constants=None):
-    return triton.compile(GluonASTSource(kernel, signature, constants), target=GPUTarget("cuda", arch, 32)).asm
+def compiled(kernel, signature, arch=90, constants=None, **options):
+    return triton.compile(GluonASTSource(kernel, signature, constants), target=GPUTarget("cuda", arch, 32),
+                          options=options).asm
 
 
 @gluon.jit
@@ -199,3 +200,27 @@ def test_the_compiler_aborts(name):
 
 if __name__ == "__main__":
     ABORTS[sys.argv[1]][0]()
+
+
+@gluon.jit
+def one_more_dimension_kernel(desc, LAYOUT: gl.constexpr):
+    bar = mbarrier.allocate_mbarrier()
+    mbarrier.init(bar, count=1)
+    block = gl.allocate_shared_memory(desc.dtype, [desc.block_shape[1], desc.block_shape[2]], LAYOUT)
+    tma.async_load(desc, [0, 0, 0], bar, block.reshape((1, block.shape[0], block.shape[1])))
+
+
+@pytest.mark.parametrize("bases", [[], [[1, 0]], [[0, 0]]])
+def test_a_block_of_a_cluster_takes_no_dimension_of_1_for_tma(bases, capfd):
+    layouts = [gl.NVMMASharedLayout(64, 16, 2 + more, cga_layout=[[0] * more + basis for basis in bases])
+               for more in (0, 1)]  # yapf: disable
+    desc = TensorDescriptor.from_tensor(torch.empty((1, 64, 32), dtype=torch.bfloat16), [1, 64, 32], layouts[1])
+    signature = {"desc": desc.__mangle__(), "LAYOUT": "constexpr"}
+    constants = {"LAYOUT": layouts[0]}
+    if bases:
+        with pytest.raises(RuntimeError, match="error encountered during parsing"):
+            compiled(one_more_dimension_kernel, signature, constants=constants, num_ctas=2)
+        assert "TMA descriptor must have NVMMA shared layout" in capfd.readouterr().err
+    else:
+        ptx = compiled(one_more_dimension_kernel, signature, constants=constants)["ptx"]
+        assert "cp.async.bulk.tensor.3d" in ptx
