@@ -12,7 +12,6 @@ import argparse
 import json
 import os
 import pathlib
-import statistics
 import subprocess
 import sys
 import tempfile
@@ -21,7 +20,7 @@ import time
 import torch
 import triton_conv
 from triton_conv import bench
-from triton_conv.timing import environment
+from triton_conv.timing import environment, without_drift
 
 HERE = pathlib.Path(__file__).parent
 TINY = "a tiny layer"
@@ -29,7 +28,7 @@ LAYERS = [layer for file in ("layers", "small") for layer in json.loads((HERE / 
 
 
 def host_times(functions, calls=1000, rounds=9, wait=torch.cuda.synchronize):
-    """Median time in us of a call of each function (a dict by name), in turn; the first round is not counted."""
+    """Time in us of a call of each function (a dict by name), in turn, by ``without_drift``; the first round is not counted."""
     times: dict[str, list] = {name: [] for name in functions}
     for _ in range(rounds + 1):
         for name, function in functions.items():
@@ -39,7 +38,7 @@ def host_times(functions, calls=1000, rounds=9, wait=torch.cuda.synchronize):
                 function()
             times[name].append((time.perf_counter() - start) / calls * 1e6)
     wait()
-    return {name: statistics.median(found[1:]) for name, found in times.items()}
+    return without_drift({name: found[1:] for name, found in times.items()})
 
 
 def tiny_layer(with_bias):

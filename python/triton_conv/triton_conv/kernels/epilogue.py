@@ -28,19 +28,24 @@ class Output:
     ACTIVATION: gl.constexpr
     FLAGGED: gl.constexpr  # set the flag if a sum is not finite
     STRIP: gl.constexpr  # output pixels of a row
+    PER_LINE: gl.constexpr  # slabs
+    PER_TILE: gl.constexpr
 
     @gluon.jit
     def create(y_desc, residual_desc, bias, flag, SLABS: gl.constexpr, HAS_BIAS: gl.constexpr,
-               HAS_RESIDUAL: gl.constexpr, ACTIVATION: gl.constexpr, FLAGGED: gl.constexpr, STRIP: gl.constexpr, ring,
-               PER_TILE: gl.constexpr):
+               HAS_RESIDUAL: gl.constexpr, ACTIVATION: gl.constexpr, FLAGGED: gl.constexpr, STRIP: gl.constexpr,
+               BLOCK_M: gl.constexpr, BLOCK_N: gl.constexpr, ring):
+        WIDTH: gl.constexpr = y_desc.block_shape[2]
+        PER_LINE: gl.constexpr = BLOCK_N // WIDTH
+        PER_TILE: gl.constexpr = BLOCK_M // y_desc.block_shape[1] * PER_LINE * STRIP
         # Where each slab of a tile is always in the same slot, that is known when the kernel is compiled, and has a buffer of its own.
         BUFFERS: gl.constexpr = SLABS if PER_TILE % SLABS == 0 else 1
         SHAPE: gl.constexpr = [SLABS // BUFFERS] + y_desc.block_shape
         slabs = ()
         for _ in gl.static_range(BUFFERS):
             slabs = slabs + (gl.allocate_shared_memory(y_desc.dtype, SHAPE, y_desc.layout), )
-        return Output(y_desc, residual_desc, bias, flag, slabs, ring, y_desc.block_shape[2], HAS_BIAS, HAS_RESIDUAL,
-                      ACTIVATION, FLAGGED, STRIP)
+        return Output(y_desc, residual_desc, bias, flag, slabs, ring, WIDTH, HAS_BIAS, HAS_RESIDUAL, ACTIVATION,
+                      FLAGGED, STRIP, PER_LINE, PER_TILE)
 
     @gluon.jit
     def block(self, i, j: gl.constexpr):
@@ -57,20 +62,12 @@ class Output:
         return block.reshape((block.shape[1], block.shape[2]))
 
     @gluon.jit
-    def slabs_of_line(self, schedule):
-        return schedule.BLOCK_N // self.WIDTH
-
-    @gluon.jit
-    def slabs_of_tile(self, schedule):
-        return schedule.BLOCK_M // schedule.LINE * self.slabs_of_line(schedule) * self.STRIP
-
-    @gluon.jit
     def place(self, schedule, tile, j):
         """Of slab j of a tile in global memory, as the descriptors of output and residual see it."""
         if self.STRIP > 1:
             return [j, tile.off_m, tile.group * schedule.K]
-        line = j // self.slabs_of_line(schedule)
-        column = j % self.slabs_of_line(schedule) * self.WIDTH
+        line = j // self.PER_LINE
+        column = j % self.PER_LINE * self.WIDTH
         return [tile.group, tile.off_m + line * schedule.LINE, tile.off_n + column]
 
 
@@ -158,7 +155,7 @@ def write_tile(output: Output, schedule: Schedule, tile, accs, i):
             for j in gl.static_range(accs[part].shape[1] // output.WIDTH):
                 slabs = slabs + ((take_columns(accs[part], j, output.WIDTH), ), )
     for number in gl.static_range(len(slabs)):
-        column = 0 if output.STRIP > 1 else number % output.slabs_of_line(schedule)
+        column = 0 if output.STRIP > 1 else number % output.PER_LINE
         write_slab(output, schedule, tile, slabs[number], column, i + number, output.slab(i + number, number))
     return i + len(slabs)
 
@@ -185,7 +182,7 @@ def give_back(output: Output, schedule: Schedule, index, j: gl.constexpr, i):
     """The slot of slab j of a tile whose first slab is turn i; with a residual, that of the slab that comes next there."""
     if output.HAS_RESIDUAL:
         SLOTS: gl.constexpr = output.ring.SLOTS
-        refill(output, schedule, index, (j + SLOTS) % output.slabs_of_tile(schedule), i + j + SLOTS)
+        refill(output, schedule, index, (j + SLOTS) % output.PER_TILE, i + j + SLOTS)
     else:
         mbarrier.arrive(output.ring.empty(i + j))
 
@@ -195,7 +192,7 @@ def store_tile(output: Output, schedule: Schedule, tickets: Tickets, index, turn
     """Store a tile's slabs from turn i of their ring on, and give their slots back, each while the next one is stored. Returns
     the ticket of ``turn``, that of the tile whose slabs come next in these slots: with a residual, the last slots get
     that tile's."""
-    PER_TILE: gl.constexpr = output.slabs_of_tile(schedule)
+    PER_TILE: gl.constexpr = output.PER_TILE
     SLOTS: gl.constexpr = output.ring.SLOTS
     LAG: gl.constexpr = 1 if SLOTS > 1 else 0
     tile = schedule.tile(index)
@@ -224,7 +221,7 @@ def store_partition(schedule: Schedule, tickets: Tickets, output: Output):
             index = tickets.take(turn)
         else:
             index = store_tile(output, schedule, tickets, index, turn, i)
-            i += output.slabs_of_tile(schedule)
+            i += output.PER_TILE
 
 
 @gluon.jit
@@ -241,4 +238,4 @@ def store_in_turns_partition(schedule: Schedule, tickets: Tickets, even: Output,
         if other < schedule.num_items():
             other = store_tile(odd, schedule, tickets, other, turn + 2, i)
         turn += 2
-        i += even.slabs_of_tile(schedule)
+        i += even.PER_TILE

@@ -49,14 +49,13 @@ def fprop_kernel(x_desc, w_desc, y_desc, residual_desc, bias, counter, sums, y, 
     gdc_launch_dependents()
     # Not a ring of its own where slabs are not used: a barrier that no partition takes would share its memory.
     ring = operands.ring if SPLIT else Ring.create(SLABS)
-    PER_TILE: gl.constexpr = BLOCK_M // x_desc.block_shape[0] * (BLOCK_N // y_desc.block_shape[2]) * STRIP
     output = Output.create(y_desc, residual_desc, bias, flag, SLABS, HAS_BIAS, HAS_RESIDUAL, ACTIVATION, FLAGGED, STRIP,
-                           ring, PER_TILE)
+                           BLOCK_M, BLOCK_N, ring)
     STORE_REGISTERS: gl.constexpr = 24 if gl.num_warps() == 8 else 40  # with 4 warps ptxas spills some of 24
     of_parts = Parts(sums, counter, y, residual)
     if IN_TURNS:
         odd = Output.create(y_desc, residual_desc, bias, flag, SLABS, HAS_BIAS, HAS_RESIDUAL, ACTIVATION, FLAGGED,
-                            STRIP, Ring.create(SLABS), PER_TILE)
+                            STRIP, BLOCK_M, BLOCK_N, Ring.create(SLABS))
         in_turns(schedule, operands, output, odd, RANK)
     elif HOPPER:
         gl.warp_specialize([(mma_sm90.mma_partition, (schedule, operands, output, of_parts)),

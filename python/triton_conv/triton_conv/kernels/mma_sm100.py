@@ -56,16 +56,16 @@ def mma_partition(schedule: Schedule, operands: Operands, accumulators: Accumula
 @gluon.jit
 def write_slabs(output: Output, schedule: Schedule, tile, acc, slab):
     """All of a tile, from turn ``slab`` on; returns the turn after the last."""
-    for j in gl.static_range(schedule.BLOCK_N // output.WIDTH):
+    for j in gl.static_range(output.PER_LINE):
         columns = acc.slice(j * output.WIDTH, output.WIDTH).load()
         write_slab(output, schedule, tile, (columns, ), j, slab + j, output.slab(slab + j, j))
-    return slab + schedule.BLOCK_N // output.WIDTH
+    return slab + output.PER_LINE
 
 
 @gluon.jit
 def write_part(output: Output, parts: Parts, schedule: Schedule, item, acc):
     slabs = ()
-    for j in gl.static_range(schedule.BLOCK_N // output.WIDTH):
+    for j in gl.static_range(output.PER_LINE):
         slabs = slabs + (parts.store(schedule, item, j, acc.slice(j * output.WIDTH, output.WIDTH).load()), )
     if parts.comes_last(schedule, item):
         for j in gl.static_range(len(slabs)):  # one after the other: a thread has no registers for more
