@@ -16,9 +16,9 @@ from .schedule import Schedule
 
 @gluon.jit
 def accumulator(schedule: Schedule, part):
-    """For a line's pixels and a part of the tile's columns, whose weights are ``part`` [blocks, columns, BLOCK_K]."""
+    """For a line's pixels and a part of the tile's columns, whose weights are ``part`` [blocks, BLOCK_K, columns]."""
     K_OF_MMA: gl.constexpr = 256 // part.dtype.primitive_bitwidth
-    COLUMNS: gl.constexpr = part.shape[1]
+    COLUMNS: gl.constexpr = part.shape[2]
     layout: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [gl.num_warps(), 1], [16, COLUMNS, K_OF_MMA])
     return gl.zeros([schedule.LINE, COLUMNS], gl.float32, layout)
 

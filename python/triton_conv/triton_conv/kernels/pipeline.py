@@ -143,9 +143,9 @@ def steps_together(strips, STAGES):
 
 
 @gluon.constexpr_function
-def without_first(layout):
-    """The layout of a block whose first dimension is 1, without that."""
-    return gl.NVMMASharedLayout(layout.swizzle_byte_width, layout.element_bitwidth, layout.rank - 1)
+def turned(layout):
+    """The layout of a block [1, columns, BLOCK_K] as one of [BLOCK_K, columns]."""
+    return gl.NVMMASharedLayout(layout.swizzle_byte_width, layout.element_bitwidth, 2, transposed=True)
 
 
 @gluon.jit
@@ -159,10 +159,9 @@ def slice_of(x, j: gl.constexpr, WIDTH: gl.constexpr, dim: gl.constexpr):
 
 @gluon.jit
 def allocate_weights(w_desc, BLOCKS: gl.constexpr, COLUMNS: gl.constexpr):
-    """Buffers for blocks of weights, one for each part of the columns."""
+    """Buffers for blocks of weights as the MMA takes them, [BLOCK_K, columns], one for each part of the columns."""
     PART: gl.constexpr = largest_power_of_two(COLUMNS)
-    layout: gl.constexpr = without_first(w_desc.layout)
-    part = gl.allocate_shared_memory(w_desc.dtype, [BLOCKS, PART, w_desc.block_shape[2]], layout)
+    part = gl.allocate_shared_memory(w_desc.dtype, [BLOCKS, w_desc.block_shape[2], PART], turned(w_desc.layout))
     if COLUMNS == PART:
         return (part, )
     else:
@@ -241,10 +240,10 @@ class Operands:
 
     @gluon.jit
     def right(self, i, step, part: gl.constexpr = 0, bundle: gl.constexpr = 0):
-        """A part [columns, BLOCK_K] of a block of weights, or a bundle of it, as the MMA takes it, [BLOCK_K, columns]."""
+        """A part [BLOCK_K, columns] of a block of weights, or a bundle of it."""
         b = self.b[part].index(step if self.RESIDENT > 0 else self.block(i))
-        WIDTH: gl.constexpr = b.shape[1] // self.strips.BUNDLES
-        return slice_of(b.permute((1, 0)), bundle, WIDTH, 0)
+        WIDTH: gl.constexpr = b.shape[0] // self.strips.BUNDLES
+        return slice_of(b, bundle, WIDTH, 0)
 
     @gluon.jit
     def await_weights(self):
@@ -309,8 +308,8 @@ def load_line(operands, schedule, line, walk, i, j: gl.constexpr, RANK: gl.const
 
 @gluon.jit
 def as_loaded(weights):
-    """A block [columns, BLOCK_K] of weights as their descriptor sees it."""
-    return weights.reshape((1, weights.shape[0], weights.shape[1]))
+    """A block [BLOCK_K, columns] of weights as their descriptor sees it."""
+    return weights.permute((1, 0)).reshape((1, weights.shape[1], weights.shape[0]))
 
 
 @gluon.jit
