@@ -72,11 +72,11 @@ def finish_slab(output: Output, parts: Parts, schedule: Schedule, tile, columns,
     UNIT: gl.constexpr = 128 // output.y_desc.dtype.primitive_bitwidth  # outputs of a pixel and a group are whole 16 bytes
     layout: gl.constexpr = columns.type.layout
     in_group = schedule.K // UNIT * UNIT
-    columns = add_bias(output, schedule, tile, columns, number % output.PER_LINE * output.WIDTH)
-    row = tile.off_m + number // output.PER_LINE * schedule.LINE + gl.arange(0, columns.shape[0],
-                                                                             gl.SliceLayout(1, layout))
-    column = tile.off_n + number % output.PER_LINE * output.WIDTH + gl.arange(0, output.WIDTH, gl.SliceLayout(
-        0, layout))
+    FIRST: gl.constexpr = number % output.PER_LINE * output.WIDTH  # of its columns
+    columns = add_bias(output, schedule, tile, columns, FIRST)
+    of_line = gl.arange(0, columns.shape[0], gl.SliceLayout(1, layout))
+    row = tile.off_m + number // output.PER_LINE * schedule.LINE + of_line
+    column = tile.off_n + FIRST + gl.arange(0, output.WIDTH, gl.SliceLayout(0, layout))
     mask = (row < schedule.rows)[:, None] & (column < in_group)[None, :]
     place = row.to(gl.int64)[:, None] * (in_group * schedule.groups) + (tile.group * in_group + column)[None, :]
     if output.HAS_RESIDUAL:
