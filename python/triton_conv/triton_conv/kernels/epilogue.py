@@ -9,7 +9,7 @@ from triton.experimental.gluon import aggregate
 from triton.experimental.gluon import language as gl
 from triton.experimental.gluon.language.nvidia.hopper import fence_async_shared, mbarrier, tma
 
-from .pipeline import Ring, Tickets, slice_of
+from .pipeline import Ring, Tickets, as_matrix, slice_of
 from .schedule import Schedule
 
 
@@ -40,26 +40,21 @@ class Output:
         PER_TILE: gl.constexpr = BLOCK_M // y_desc.block_shape[1] * PER_LINE * STRIP
         # Where each slab of a tile is always in the same slot, that is known when the kernel is compiled, and has a buffer of its own.
         BUFFERS: gl.constexpr = SLABS if PER_TILE % SLABS == 0 else 1
-        SHAPE: gl.constexpr = [SLABS // BUFFERS] + y_desc.block_shape
+        SHAPE: gl.constexpr = [SLABS // BUFFERS] + y_desc.block_shape[1:]
         slabs = ()
         for _ in gl.static_range(BUFFERS):
-            slabs = slabs + (gl.allocate_shared_memory(y_desc.dtype, SHAPE, y_desc.layout), )
+            slabs = slabs + (gl.allocate_shared_memory(y_desc.dtype, SHAPE, as_matrix(y_desc.layout)), )
         return Output(y_desc, residual_desc, bias, flag, slabs, ring, WIDTH, HAS_BIAS, HAS_RESIDUAL, ACTIVATION,
                       FLAGGED, STRIP, PER_LINE, PER_TILE)
 
     @gluon.jit
-    def block(self, i, j: gl.constexpr):
-        """The buffer of turn i, as descriptors see it, with slab j of a tile or of those before it in the slots."""
+    def slab(self, i, j: gl.constexpr):
+        """The buffer [LINE, WIDTH] of turn i, with slab j of a tile or of those before it in the slots."""
         BUFFERS: gl.constexpr = len(self.slabs)
         if BUFFERS == self.ring.SLOTS:
             return self.slabs[j % BUFFERS].index(0)
         else:
             return self.slabs[0].index(self.ring.slot(i))
-
-    @gluon.jit
-    def slab(self, i, j: gl.constexpr):
-        block = self.block(i, j)
-        return block.reshape((block.shape[1], block.shape[2]))
 
     @gluon.jit
     def place(self, schedule, tile, j):
@@ -167,7 +162,7 @@ def refill(output: Output, schedule: Schedule, index, j: gl.constexpr, i):
     tile = schedule.tile(gl.minimum(index, schedule.num_items() - 1))
     empty = output.ring.empty(i)
     mbarrier.expect(empty, output.residual_desc.nbytes_per_cta, pred=there)
-    tma.async_load(output.residual_desc, output.place(schedule, tile, j), empty, output.block(i, j), pred=there)
+    tma.async_load(output.residual_desc, output.place(schedule, tile, j), empty, output.slab(i, j), pred=there)
 
 
 @gluon.jit
@@ -199,7 +194,7 @@ def store_tile(output: Output, schedule: Schedule, tickets: Tickets, index, turn
     for j in gl.static_range(PER_TILE + LAG):
         if j < PER_TILE:
             output.ring.wait_full(i + j)
-            tma.async_store(output.y_desc, output.place(schedule, tile, j), output.block(i + j, j))
+            tma.async_store(output.y_desc, output.place(schedule, tile, j), output.slab(i + j, j))
         if j >= LAG:
             tma.store_wait(LAG if j < PER_TILE else 0)
             if j - LAG == PER_TILE - (SLOTS if output.HAS_RESIDUAL else 1):

@@ -143,9 +143,10 @@ def steps_together(strips, STAGES):
 
 
 @gluon.constexpr_function
-def turned(layout):
-    """The layout of a block [1, columns, BLOCK_K] as one of [BLOCK_K, columns]."""
-    return gl.NVMMASharedLayout(layout.swizzle_byte_width, layout.element_bitwidth, 2, transposed=True)
+def as_matrix(layout, transposed=False):
+    """The layout of a descriptor's block [1, rows, columns] as one of [rows, columns] or of [columns, rows]; TMA takes buffers
+    without the dimension of 1."""
+    return gl.NVMMASharedLayout(layout.swizzle_byte_width, layout.element_bitwidth, 2, transposed)
 
 
 @gluon.jit
@@ -161,7 +162,8 @@ def slice_of(x, j: gl.constexpr, WIDTH: gl.constexpr, dim: gl.constexpr):
 def allocate_weights(w_desc, BLOCKS: gl.constexpr, COLUMNS: gl.constexpr):
     """Buffers for blocks of weights as the MMA takes them, [BLOCK_K, columns], one for each part of the columns."""
     PART: gl.constexpr = largest_power_of_two(COLUMNS)
-    part = gl.allocate_shared_memory(w_desc.dtype, [BLOCKS, w_desc.block_shape[2], PART], turned(w_desc.layout))
+    part = gl.allocate_shared_memory(w_desc.dtype, [BLOCKS, w_desc.block_shape[2], PART],
+                                     as_matrix(w_desc.layout, transposed=True))
     if COLUMNS == PART:
         return (part, )
     else:
@@ -307,19 +309,13 @@ def load_line(operands, schedule, line, walk, i, j: gl.constexpr, RANK: gl.const
 
 
 @gluon.jit
-def as_loaded(weights):
-    """A block [BLOCK_K, columns] of weights as their descriptor sees it."""
-    return weights.permute((1, 0)).reshape((1, weights.shape[1], weights.shape[0]))
-
-
-@gluon.jit
 def load_weights(operands, tap, row, channel, bar, block):
     """All columns of a block, by boxes of the descriptor's columns."""
     BOX: gl.constexpr = operands.w_desc.block_shape[1]
     for j in gl.static_range(len(operands.b)):
-        part = as_loaded(operands.b[j].index(block))
-        for k in gl.static_range(part.shape[1] // BOX):
-            tma.async_load(operands.w_desc, [tap, row, channel], bar, slice_of(part, k, BOX, 1))
+        part = operands.b[j].index(block).permute((1, 0))
+        for k in gl.static_range(part.shape[0] // BOX):
+            tma.async_load(operands.w_desc, [tap, row, channel], bar, slice_of(part, k, BOX, 0))
             row += BOX
 
 
@@ -349,7 +345,7 @@ def load_taps(operands, schedule):
             if line < schedule.T * schedule.R:
                 mbarrier.expect(operands.weights, operands.BLOCK_BYTES)
                 tma.async_load(operands.w_desc, [line * TAPS + tap, row, 0], operands.weights,
-                               as_loaded(operands.b[tap].index(line)))
+                               operands.b[tap].index(line).permute((1, 0)))
             else:
                 mbarrier.arrive(operands.weights)
 
