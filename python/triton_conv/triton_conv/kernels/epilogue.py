@@ -48,13 +48,12 @@ class Output:
                       FLAGGED, STRIP, PER_LINE, PER_TILE)
 
     @gluon.jit
-    def slab(self, i, j: gl.constexpr):
-        """The buffer [LINE, WIDTH] of turn i, with slab j of a tile or of those before it in the slots."""
-        BUFFERS: gl.constexpr = len(self.slabs)
-        if BUFFERS == self.ring.SLOTS:
-            return self.slabs[j % BUFFERS].index(0)
+    def slab(self, i, slot: gl.constexpr):
+        """The buffer [LINE, WIDTH] of turn i. ``slot`` is its slot if that is known when the kernel is compiled."""
+        if len(self.slabs) == self.ring.SLOTS:
+            return self.slabs[slot].index(0)
         else:
-            return self.slabs[0].index(self.ring.slot(i))
+            return self.slabs[0].index(i % self.ring.SLOTS)
 
     @gluon.jit
     def place(self, schedule, tile, j):
@@ -151,7 +150,8 @@ def write_tile(output: Output, schedule: Schedule, tile, accs, i):
                 slabs = slabs + ((take_columns(accs[part], j, output.WIDTH), ), )
     for number in gl.static_range(len(slabs)):
         column = 0 if output.STRIP > 1 else number % output.PER_LINE
-        write_slab(output, schedule, tile, slabs[number], column, i + number, output.slab(i + number, number))
+        slab = output.slab(i + number, number % output.ring.SLOTS)
+        write_slab(output, schedule, tile, slabs[number], column, i + number, slab)
     return i + len(slabs)
 
 
@@ -162,7 +162,8 @@ def refill(output: Output, schedule: Schedule, index, j: gl.constexpr, i):
     tile = schedule.tile(gl.minimum(index, schedule.num_items() - 1))
     empty = output.ring.empty(i)
     mbarrier.expect(empty, output.residual_desc.nbytes_per_cta, pred=there)
-    tma.async_load(output.residual_desc, output.place(schedule, tile, j), empty, output.slab(i, j), pred=there)
+    slab = output.slab(i, j % output.ring.SLOTS)
+    tma.async_load(output.residual_desc, output.place(schedule, tile, j), empty, slab, pred=there)
 
 
 @gluon.jit
@@ -170,16 +171,6 @@ def first_refills(output: Output, schedule: Schedule, index):
     if output.HAS_RESIDUAL:
         for slot in gl.static_range(output.ring.SLOTS):
             refill(output, schedule, index, slot, slot)
-
-
-@gluon.jit
-def give_back(output: Output, schedule: Schedule, index, j: gl.constexpr, i):
-    """The slot of slab j of a tile whose first slab is turn i; with a residual, that of the slab that comes next there."""
-    if output.HAS_RESIDUAL:
-        SLOTS: gl.constexpr = output.ring.SLOTS
-        refill(output, schedule, index, (j + SLOTS) % output.PER_TILE, i + j + SLOTS)
-    else:
-        mbarrier.arrive(output.ring.empty(i + j))
 
 
 @gluon.jit
@@ -194,12 +185,16 @@ def store_tile(output: Output, schedule: Schedule, tickets: Tickets, index, turn
     for j in gl.static_range(PER_TILE + LAG):
         if j < PER_TILE:
             output.ring.wait_full(i + j)
-            tma.async_store(output.y_desc, output.place(schedule, tile, j), output.slab(i + j, j))
+            slab = output.slab(i + j, j % SLOTS)
+            tma.async_store(output.y_desc, output.place(schedule, tile, j), slab)
         if j >= LAG:
             tma.store_wait(LAG if j < PER_TILE else 0)
             if j - LAG == PER_TILE - (SLOTS if output.HAS_RESIDUAL else 1):
                 index = tickets.take(turn)
-            give_back(output, schedule, index, j - LAG, i)
+            if output.HAS_RESIDUAL:
+                refill(output, schedule, index, (j - LAG + SLOTS) % PER_TILE, i + j - LAG + SLOTS)
+            else:
+                mbarrier.arrive(output.ring.empty(i + j - LAG))
     return index
 
 

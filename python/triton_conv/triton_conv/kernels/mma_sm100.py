@@ -31,7 +31,7 @@ class Accumulators:
 
     @gluon.jit
     def acc(self, i):
-        return self.memory.index(self.ring.slot(i))
+        return self.memory.index(i % self.ring.SLOTS)
 
 
 @gluon.jit
@@ -45,7 +45,7 @@ def mma_partition(schedule: Schedule, operands: Operands, accumulators: Accumula
         acc = accumulators.acc(turn)
         for step in range(schedule.num_steps(index)):
             operands.ring.wait_full(i)
-            tcgen05_mma(operands.left(i), operands.right(i, step), acc, use_acc=step > 0,
+            tcgen05_mma(operands.pixels(i), operands.columns(i, step), acc, use_acc=step > 0,
                         mbarriers=[operands.ring.empty(i)])
             i += 1
         tcgen05_commit(accumulators.ring.full(turn))
@@ -58,7 +58,7 @@ def write_slabs(output: Output, schedule: Schedule, tile, acc, slab):
     """All of a tile, from turn ``slab`` on; returns the turn after the last."""
     for j in gl.static_range(output.PER_LINE):
         columns = acc.slice(j * output.WIDTH, output.WIDTH).load()
-        write_slab(output, schedule, tile, (columns, ), j, slab + j, output.slab(slab + j, j))
+        write_slab(output, schedule, tile, (columns, ), j, slab + j, output.slab(slab + j, j % output.ring.SLOTS))
     return slab + output.PER_LINE
 
 

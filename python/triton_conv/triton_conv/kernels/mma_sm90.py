@@ -10,7 +10,7 @@ from triton.experimental.gluon.language.nvidia.hopper import mbarrier, warpgroup
 
 from .epilogue import Output, write_tile
 from .parts import Parts, write_item
-from .pipeline import Operands
+from .pipeline import Operands, slice_of
 from .schedule import Schedule
 
 
@@ -42,8 +42,8 @@ def begin(operands: Operands, accs, i, step, use_acc):
     PARTS: gl.constexpr = len(operands.b)
     running = ()
     for j in gl.static_range(len(accs)):
-        running = running + (warpgroup_mma(operands.left(i, j // PARTS), operands.right(i, step, j % PARTS), accs[j],
-                                           use_acc=use_acc, is_async=True), )
+        pixels, columns = operands.pixels(i, j // PARTS), operands.columns(i, step, j % PARTS)
+        running = running + (warpgroup_mma(pixels, columns, accs[j], use_acc=use_acc, is_async=True), )
     return running
 
 
@@ -90,14 +90,17 @@ def begin_pair(operands: Operands, accs, i, line, j: gl.constexpr, pair: gl.cons
     """The MMAs of input pixel j for a pair of output pixels and each bundle of channels, if that is one of the pair's taps."""
     BUNDLES: gl.constexpr = operands.strips.BUNDLES
     tap: gl.constexpr = j - pair * operands.strips.PAIR_STEP
-    running = ()
-    for bundle in gl.static_range(BUNDLES):
-        acc = accs[pair * BUNDLES + bundle]
-        if tap >= 0 and tap < operands.strips.PAIR_TAPS:
-            right = operands.right(i, line, tap, bundle)
-            acc = warpgroup_mma(operands.left(i, j, bundle), right, acc, use_acc=(line > 0) | (tap > 0), is_async=True)
-        running = running + (acc, )
-    return running
+    if tap < 0 or tap >= operands.strips.PAIR_TAPS:
+        return accs[pair * BUNDLES:(pair + 1) * BUNDLES]
+    else:
+        pixels, columns = operands.pixels(i, j), operands.columns(i, line, tap)
+        WIDTH: gl.constexpr = pixels.shape[1] // BUNDLES
+        use_acc = (line > 0) | (tap > 0)
+        running = ()
+        for bundle in gl.static_range(BUNDLES):
+            a, b = slice_of(pixels, bundle, WIDTH, 1), slice_of(columns, bundle, WIDTH, 0)
+            running = running + (warpgroup_mma(a, b, accs[pair * BUNDLES + bundle], use_acc=use_acc, is_async=True), )
+        return running
 
 
 @gluon.jit

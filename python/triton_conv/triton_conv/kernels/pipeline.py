@@ -35,29 +35,25 @@ class Ring:
         return Ring(fulls, empties, SLOTS)
 
     @gluon.jit
-    def slot(self, i):
-        return i % self.SLOTS
-
-    @gluon.jit
     def full(self, i):
-        return self.fulls.index(self.slot(i))
+        return self.fulls.index(i % self.SLOTS)
 
     @gluon.jit
     def empty(self, i):
-        return self.empties.index(self.slot(i))
+        return self.empties.index(i % self.SLOTS)
 
     @gluon.jit
     def wait_full(self, i):
-        mbarrier.wait(self.full(i), i // self.SLOTS & 1)
+        mbarrier.wait(self.fulls.index(i % self.SLOTS), i // self.SLOTS & 1)
 
     @gluon.jit
     def wait_empty(self, i):
-        mbarrier.wait(self.empty(i), i // self.SLOTS & 1 ^ 1)
+        mbarrier.wait(self.empties.index(i % self.SLOTS), i // self.SLOTS & 1 ^ 1)
 
     @gluon.jit
     def wait_refilled(self, i):
         """Where a consumer gives slots back with something in them, the first round as well: an empty slot is one refilled."""
-        mbarrier.wait(self.empty(i), i // self.SLOTS & 1)
+        mbarrier.wait(self.empties.index(i % self.SLOTS), i // self.SLOTS & 1)
 
 
 @aggregate
@@ -83,7 +79,7 @@ class Tickets:
     def publish(self, turn, index):
         layout: gl.constexpr = gl.BlockedLayout([1], [32], [gl.num_warps()], [0])
         self.ring.wait_empty(turn)
-        self.numbers.index(self.ring.slot(turn)).store(gl.full([1], index, gl.int32, layout))
+        self.numbers.index(turn % self.ring.SLOTS).store(gl.full([1], index, gl.int32, layout))
         mbarrier.arrive(self.ring.full(turn))
 
     @gluon.jit
@@ -101,7 +97,7 @@ class Tickets:
     def take(self, turn):
         layout: gl.constexpr = gl.BlockedLayout([1], [32], [gl.num_warps()], [0])
         self.ring.wait_full(turn)
-        index = gl.max(self.numbers.index(self.ring.slot(turn)).load(layout), 0)
+        index = gl.max(self.numbers.index(turn % self.ring.SLOTS).load(layout), 0)
         mbarrier.arrive(self.ring.empty(turn))
         return index
 
@@ -224,28 +220,20 @@ class Operands:
         return Operands(x_desc, w_desc, a, b, ring, weights, tickets, BLOCK_BYTES, LINES, strips, RESIDENT, PASSING)
 
     @gluon.jit
-    def pixels(self, i, j: gl.constexpr):
-        """Those of turn i + j, where i is a step's first, or that of steps together."""
+    def pixels(self, i, j: gl.constexpr = 0):
+        """The line [LINE, BLOCK_K] of turn i + j, where i is a step's first, or that of steps together."""
         TURNS: gl.constexpr = len(self.a)
-        return self.a[j % TURNS].index(self.ring.slot(i + j // TURNS * TURNS) // TURNS)
-
-    @gluon.jit
-    def left(self, i, j: gl.constexpr = 0, bundle: gl.constexpr = 0):
-        """A line [LINE, BLOCK_K] of pixels, or a bundle of its channels."""
-        WIDTH: gl.constexpr = self.a[0].shape[2] // self.strips.BUNDLES
-        return slice_of(self.pixels(i, j), bundle, WIDTH, 1)
+        return self.a[j % TURNS].index((i + j // TURNS * TURNS) % self.ring.SLOTS // TURNS)
 
     @gluon.jit
     def block(self, i):
         """Which block of weights comes with turn i, a step's first line."""
-        return self.ring.slot(i) // self.LINES
+        return i % self.ring.SLOTS // self.LINES
 
     @gluon.jit
-    def right(self, i, step, part: gl.constexpr = 0, bundle: gl.constexpr = 0):
-        """A part [BLOCK_K, columns] of a block of weights, or a bundle of it."""
-        b = self.b[part].index(step if self.RESIDENT > 0 else self.block(i))
-        WIDTH: gl.constexpr = b.shape[0] // self.strips.BUNDLES
-        return slice_of(b, bundle, WIDTH, 0)
+    def columns(self, i, step, part: gl.constexpr = 0):
+        """A part [BLOCK_K, columns] of the weights of a step whose first line is turn i."""
+        return self.b[part].index(step if self.RESIDENT > 0 else self.block(i))
 
     @gluon.jit
     def await_weights(self):
