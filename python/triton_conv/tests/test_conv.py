@@ -1,14 +1,19 @@
 """Convolutions of every kind against PyTorch in float64."""
 
+import collections
 import dataclasses
 import itertools
 import random
+import threading
 
 import pytest
 import torch
 import torch.nn.functional as F
+import triton
 import triton_conv
 from triton_conv import functional, heuristics, launch
+from triton_conv.kernels.direct import direct_kernel
+from triton_conv.kernels.fprop import fprop_kernel
 
 DTYPES = [torch.bfloat16, torch.float16, torch.float32]
 # The largest relative error of one rounding, of the result to 16 bits or of an operand to tf32.
@@ -233,6 +238,26 @@ def test_infinities_and_nans_spread_as_in_float64(kind):
     assert 0 < expected.isnan().sum() and (expected.isinf().any() or kind == "patches")
     assert torch.equal(y.isnan(), expected.isnan())
     assert torch.equal(y.isposinf(), expected.isposinf()) and torch.equal(y.isneginf(), expected.isneginf())
+
+
+def test_both_kernels_of_narrow_groups_compile_at_the_same_time(monkeypatch, tmp_path):
+    for kernel in (fprop_kernel, direct_kernel):
+        monkeypatch.setattr(kernel, "device_caches", collections.defaultdict(kernel.create_binder))
+    threads = {}
+
+    def listener(*, src, cache_hit, **_):
+        assert not cache_hit and src.name not in threads
+        threads[src.name] = threading.get_ident()
+
+    x, w = tensors(2, 1, 32, (9, 9), 32, (3, 3), torch.bfloat16, 8)
+    with triton.knobs.cache.scope(), triton.knobs.compilation.scope():
+        triton.knobs.cache.dir = str(tmp_path)
+        triton.knobs.compilation.listener = listener
+        for _ in range(2):
+            check(x, w, before=1, groups=8)
+    # A pool starts a second thread only while the first has work.
+    assert threads.keys() == {"fprop_kernel", "direct_kernel"}
+    assert len({*threads.values(), threading.get_ident()}) == 3
 
 
 def test_a_residual_at_an_odd_address():

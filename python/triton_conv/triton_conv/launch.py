@@ -1,12 +1,15 @@
 """From a problem and tensors to launches: which kernel, on which memory."""
 
+import contextlib
 import dataclasses
 import functools
 import math
+from concurrent.futures import ThreadPoolExecutor
 
 import torch
 import triton
 from triton.backends.nvidia.driver import CudaLauncher, wrap_handle_tensordesc
+from triton.runtime._async_compile import active_mode
 
 from . import descriptors, heuristics, tuning
 from . import memory as mem
@@ -213,6 +216,8 @@ class FpropLaunch:
         arguments = *descriptors, *tensors, *self.sizes, *self.constants
         if self.compiled is None:
             kernel = fprop_kernel[self.grid](*arguments, num_warps=self.num_warps, launch_pdl=True)
+            if isinstance(kernel, triton.FutureKernel):
+                kernel = kernel.result()
             self.compiled = kernel
             self.prepare(kernel)
             return
@@ -239,9 +244,20 @@ class FpropLaunch:
                                None, None, None, None, None, run.arg_annotations, run.kernel_signature)
 
 
-def launch_fprop(problem, x, strides, w, pitch, y, epilogue, tile=None, autotune=False, state=None):
+@contextlib.contextmanager
+def compiling_beside(warm_up):
+    """What is launched in here is compiled while what ``warm_up`` compiles is."""
+    if active_mode.get() is not None:  # the caller's, and there is one at a time
+        yield
+        return
+    with ThreadPoolExecutor(2) as executor, triton.AsyncCompileMode(executor):
+        warm_up()
+        yield
+
+
+def launch_fprop(problem, x, strides, w, pitch, y, epilogue, tile=None, autotune=False, state=None, warm_up=None):
     """One launch on the tensor cores, prepared at the first of its kind. ``state``, if given, has counters and then a flag,
-    set if a sum is not finite."""
+    set if a sum is not finite. ``warm_up``, if given, compiles what comes after."""
     bias = epilogue.bias
     key = (active_driver(), problem, tuple(strides), pitch, x.dtype, x.device, None if bias is None else
            (bias.dtype, bias.data_ptr() % 16), epilogue.residual is None, epilogue.activation, tile, autotune, state
@@ -252,6 +268,10 @@ def launch_fprop(problem, x, strides, w, pitch, y, epilogue, tile=None, autotune
             _launches.clear()
         launch = _launches[key] = FpropLaunch(problem, x, strides, w, pitch, y, epilogue, tile, autotune, state
                                               is not None)
+        if warm_up is not None:
+            with compiling_beside(warm_up):
+                launch(x, w, y, bias, epilogue.residual, state)
+            return
     launch(x, w, y, bias, epilogue.residual, state)
 
 
@@ -270,14 +290,15 @@ def direct_arguments(problem, strides, programs):
     return (min(grid, programs or grid), ), sizes, constants
 
 
-def launch_direct(problem, x, w, y, epilogue, flag=None):
+def launch_direct(problem, x, w, y, epilogue, flag=None, only_compile=False):
     """One launch on the CUDA cores; sizes and strides of any kind. With a flag, only if it is set."""
     programs = None if flag is None else 4 * multiprocessors(triton.runtime.driver.active, x.device.index or 0)
     grid, sizes, constants = direct_arguments(problem, x.stride()[:-1], programs)
     residual, bias = epilogue.residual, epilogue.bias
-    direct_kernel[grid](x, w, y, y if residual is None else residual, w if bias is None else bias,
-                        counters(x.device).unused if flag is None else flag, *sizes, **constants, **epilogue.options(),
-                        REPAIRS=flag is not None, num_warps=4, launch_pdl=True)
+    launch = functools.partial(direct_kernel.warmup, grid=grid) if only_compile else direct_kernel[grid]
+    launch(x, w, y, y if residual is None else residual, w if bias is None else bias,
+           counters(x.device).unused if flag is None else flag, *sizes, **constants, **epilogue.options(), REPAIRS=flag
+           is not None, num_warps=4, launch_pdl=True)
 
 
 def suits_tensor_cores(problem, size):
@@ -354,9 +375,11 @@ def run_narrow(problem, x, w, y, epilogue, autotune=False):
         images_x, images_y, images_epilogue = x, y, epilogue
         if len(launches) > 1:
             images_x, images_y, images_epilogue = x[images], y[images], epilogue.part(images)
+        repair = functools.partial(launch_direct, part, images_x, repairing, images_y, images_epilogue,
+                                   state[heuristics.MOST_COLUMNS:])
         launch_fprop(together, images_x, strides, dense, pitch, images_y, images_epilogue, tile, autotune and not tile,
-                     state)
-        launch_direct(part, images_x, repairing, images_y, images_epilogue, state[heuristics.MOST_COLUMNS:])
+                     state, functools.partial(repair, only_compile=True))
+        repair()
 
 
 def run_fprop(problem, x, w, y, epilogue, autotune=False):

@@ -10,7 +10,7 @@ from triton.experimental.gluon.language.nvidia.hopper import mbarrier, warpgroup
 
 from .epilogue import Output, write_tile
 from .parts import Parts, write_item
-from .pipeline import Operands, slice_of
+from .pipeline import Operands
 from .schedule import Schedule
 
 
@@ -98,7 +98,7 @@ def begin_pair(operands: Operands, accs, i, line, j: gl.constexpr, pair: gl.cons
         use_acc = (line > 0) | (tap > 0)
         running = ()
         for bundle in gl.static_range(BUNDLES):
-            a, b = slice_of(pixels, bundle, WIDTH, 1), slice_of(columns, bundle, WIDTH, 0)
+            a, b = pixels.slice(bundle * WIDTH, WIDTH, dim=1), columns.slice(bundle * WIDTH, WIDTH, dim=0)
             running = running + (warpgroup_mma(a, b, accs[pair * BUNDLES + bundle], use_acc=use_acc, is_async=True), )
         return running
 
