@@ -198,10 +198,6 @@ def test_the_compiler_aborts(name):
     assert ABORTS[name][1] in result.stderr
 
 
-if __name__ == "__main__":
-    ABORTS[sys.argv[1]][0]()
-
-
 @gluon.jit
 def one_more_dimension_kernel(desc, LAYOUT: gl.constexpr):
     bar = mbarrier.allocate_mbarrier()
@@ -224,3 +220,7 @@ def test_a_block_of_a_cluster_takes_no_dimension_of_1_for_tma(bases, capfd):
     else:
         ptx = compiled(one_more_dimension_kernel, signature, constants=constants)["ptx"]
         assert "cp.async.bulk.tensor.3d" in ptx
+
+
+if __name__ == "__main__":
+    ABORTS[sys.argv[1]][0]()
