@@ -82,14 +82,14 @@ def first_calls(run=in_a_process, rounds=3):
             new.append(run(cache))
             kernels = len(list(pathlib.Path(cache).rglob("*.cubin")))
             from_disk.append(run(cache))
-    return {
-        "kernels":
-        kernels, "rounds":
-        rounds, "calls": [{
-            "name": name, "new_s": statistics.median(times[name] for times in new), "slowest_new_s":
-            max(times[name] for times in new), "from_disk_s": statistics.median(times[name] for times in from_disk)
-        } for name in new[0]]
-    }
+    found = []
+    for name in new[0]:
+        seconds = [times[name] for times in new]
+        found.append({
+            "name": name, "new_s": statistics.median(seconds), "slowest_new_s": max(seconds), "from_disk_s":
+            statistics.median(times[name] for times in from_disk)
+        })
+    return {"kernels": kernels, "rounds": rounds, "calls": found}
 
 
 def main():

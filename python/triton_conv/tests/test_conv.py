@@ -5,6 +5,7 @@ import dataclasses
 import itertools
 import random
 import threading
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 import torch
@@ -240,9 +241,16 @@ def test_infinities_and_nans_spread_as_in_float64(kind):
     assert torch.equal(y.isposinf(), expected.isposinf()) and torch.equal(y.isneginf(), expected.isneginf())
 
 
-def test_both_kernels_of_narrow_groups_compile_at_the_same_time(monkeypatch, tmp_path):
+@pytest.fixture
+def nothing_compiled(monkeypatch, tmp_path):
     for kernel in (fprop_kernel, direct_kernel):
         monkeypatch.setattr(kernel, "device_caches", collections.defaultdict(kernel.create_binder))
+    with triton.knobs.cache.scope():
+        triton.knobs.cache.dir = str(tmp_path)
+        yield
+
+
+def test_both_kernels_of_narrow_groups_compile_at_the_same_time(nothing_compiled):
     threads = {}
 
     def listener(*, src, cache_hit, **_):
@@ -250,14 +258,21 @@ def test_both_kernels_of_narrow_groups_compile_at_the_same_time(monkeypatch, tmp
         threads[src.name] = threading.get_ident()
 
     x, w = tensors(2, 1, 32, (9, 9), 32, (3, 3), torch.bfloat16, 8)
-    with triton.knobs.cache.scope(), triton.knobs.compilation.scope():
-        triton.knobs.cache.dir = str(tmp_path)
+    with triton.knobs.compilation.scope():
         triton.knobs.compilation.listener = listener
         for _ in range(2):
             check(x, w, before=1, groups=8)
     # A pool starts a second thread only while the first has work.
     assert threads.keys() == {"fprop_kernel", "direct_kernel"}
     assert len({*threads.values(), threading.get_ident()}) == 3
+
+
+def test_first_calls_where_the_caller_lets_kernels_compile_in_threads(nothing_compiled):
+    with ThreadPoolExecutor(1) as executor, triton.AsyncCompileMode(executor):
+        for groups in (1, 8, 32):
+            x, w = tensors(2, 1, 32, (9, 9), 32, (3, 3), torch.bfloat16, groups)
+            for _ in range(2):
+                check(x, w, before=1, groups=groups)
 
 
 def test_a_residual_at_an_odd_address():

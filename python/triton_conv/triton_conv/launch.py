@@ -246,7 +246,7 @@ class FpropLaunch:
 
 @contextlib.contextmanager
 def compiling_beside(warm_up):
-    """What is launched in here is compiled while what ``warm_up`` compiles is."""
+    """Launches in here compile their kernels while ``warm_up`` does so with its own."""
     if active_mode.get() is not None:  # the caller's, and there is one at a time
         yield
         return
