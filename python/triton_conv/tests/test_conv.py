@@ -163,6 +163,7 @@ KINDS = {
     "a stem in 1-D": ((2, 1, (100, ), 24, (9, )), {"stride": 4, "before": 4}),
     "a stem in 3-D": ((1, 3, (5, 12, 12), 16, (3, 5, 5)), {"stride": (1, 2, 2), "before": (1, 2, 2)}),
     "a dilated stem": ((1, 3, (14, 14), 16, (3, 3)), {"dilation": 2, "before": 2}),
+    "few channels": ((2, 32, (9, 16), 40, (3, 3)), {"stride": 2, "before": 1}),
     "patches": ((2, 3, (33, 50), 40, (16, 16)), {"stride": 16}),
     "patches in 3-D": ((1, 3, (4, 18, 27), 16, (2, 9, 9)), {"stride": (2, 9, 9)}),
     "a stride of the filter's size": ((2, 24, (8, 8), 32, (2, 2)), {"stride": 2}),
@@ -216,12 +217,60 @@ def test_epilogues_over_several_tiles(activation, with_bias, with_residual):
     check(x, w, bias, before=1, activation=activation, residual=residual)
 
 
+def always_in_strips(monkeypatch, strip):
+    """Of output pixels, where few channels can be, however few tiles there are."""
+    choose = heuristics.choose
+
+    def choose_strips(problem, size, multiprocessors, shapes, may_split, may_strip):
+        tile = heuristics.make_strips(problem, size, strip) if may_strip else None
+        return tile or choose(problem, size, multiprocessors, shapes, may_split, False)
+
+    monkeypatch.setattr(heuristics, "choose", choose_strips)
+
+
+@pytest.mark.parametrize("rank", [1, 2, 3])
+def test_random_strips(rank, monkeypatch):
+    """Few channels with strips of each length: filters that begin in the middle of a load, columns that are not full, more tiles
+    than programs."""
+    if not is_hopper():
+        pytest.skip("a schedule for Hopper")
+    rng = random.Random(f"strips {rank}")
+    tiles = []
+    make = heuristics.make_strips
+    monkeypatch.setattr(heuristics, "make_strips", lambda *arguments: tiles.append(make(*arguments)) or tiles[-1])
+    done = 0
+    while done < (150 if torch.cuda.is_available() else (1, 3, 1)[rank - 1]):
+        many = lambda low, high: tuple(rng.randint(low, high) for _ in range(rank))
+        dtype, strip = rng.choice(DTYPES), rng.choice(heuristics.STRIPS)
+        extents, taps, stride = many(1, (1000, 40, 9)[rank - 1]), many(1, 5), many(1, 3)
+        extents = *extents[:-1], rng.randint(2, (5000, 40, 16)[rank - 1])
+        before, after = many(0, 4), many(0, 4)
+        if any(e + b + a < t for e, b, a, t in zip(extents, before, after, taps)):
+            continue
+        C, K = rng.choice([32, 64, 128]) // dtype.itemsize, rng.choice([rng.randint(1, 64), rng.randint(65, 150)])
+        x, w = tensors(rank, rng.randint(1, 3), C, extents, K, taps, dtype, seed=rng.randrange(2**31))
+        problem = functional.problem_of(x, w, stride, before, after, (1, ) * rank, 1)
+        if make(problem, dtype.itemsize, strip) is None:
+            continue
+        bias = torch.randn(K, generator=torch.Generator().manual_seed(done)).to(x) if rng.random() < 0.5 else None
+        residual = None
+        if rng.random() < 0.5:
+            residual = torch.randn((problem.batch, K, *problem.out),
+                                   generator=torch.Generator().manual_seed(done)).to(x)
+        with monkeypatch.context() as patch:
+            always_in_strips(patch, strip)
+            check(x, w, bias, stride, before, after, activation=rng.choice(list(ACTIVATIONS)), residual=residual)
+        assert tiles.pop().strip == strip
+        done += 1
+
+
 @pytest.mark.parametrize("kind", [
     "several tiles and steps", "a stem", "odd channels", "narrow groups", "narrow groups in bundles",
     "narrow groups in strips", "a few tiles of groups that share a bundle", "groups on tensor cores", "patches",
-    "depthwise"
+    "depthwise", "few channels"
 ])
-def test_infinities_and_nans_spread_as_in_float64(kind):
+def test_infinities_and_nans_spread_as_in_float64(kind, monkeypatch):
+    always_in_strips(monkeypatch, 4)
     (N, C, extents, K, taps), options = KINDS[kind]
     groups = options.get("groups", 1)
     x, w = tensors(len(extents), N, C, extents, K, taps, torch.bfloat16, groups, seed=5)

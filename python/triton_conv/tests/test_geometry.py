@@ -8,7 +8,7 @@ import random
 import pytest
 from im2col_reference import sources
 from triton_conv import heuristics
-from triton_conv.geometry import MOST_ROWS, ConvProblem, fold_width, folded_row, in_strips, split_batch
+from triton_conv.geometry import MOST_ROWS, ConvProblem, fold_width, folded_row, in_strips, skipped, split_batch
 
 
 def random_problem(rng, rank, largest=9):
@@ -96,20 +96,27 @@ def test_folding_the_width(size):
 
 
 def test_strips_of_pixels():
-    """Each output pixel of a strip finds what it reads in the strip's window, whose walk visits every strip once."""
+    """Each output pixel of a strip finds what it reads in the strip's window, whose walk visits every strip once; as many input
+    pixels as it must has a window, several of them as one or not."""
     rng = random.Random(0)
-    done = 0
-    while done < 1000:
-        problem, strip = random_problem(rng, rng.choice([1, 2, 3])), rng.choice([2, 4])
-        if problem.out[-1] % strip or problem.dilations[-1] != 1:
+    done = dict.fromkeys((1, 2, 4), 0)
+    while min(done.values()) < 500:
+        problem, strip, together = random_problem(rng, rng.choice([1, 2, 3])), rng.choice([2, 4,
+                                                                                           8]), rng.choice([1, 2, 4])
+        stride = problem.strides[-1]
+        if (problem.out[-1] % strip or problem.dilations[-1] != 1 or problem.extents[-1] % together
+                or strip * stride % together):
             continue
-        done += 1
-        strips = in_strips(problem, strip, 1)
-        assert strips.rows * strip == problem.rows
-        for (n, *base), (m, *first) in zip(bases(problem), [b for b in bases(strips) for _ in range(strip)]):
+        done[together] += 1
+        strips = in_strips(problem, strip, 1, together)
+        assert strips.rows * strip == problem.rows and strips.channels == problem.channels * together
+        begins = [begin for begin in bases(strips) for _ in range(strip)]
+        for number, ((n, *base), (m, *first)) in enumerate(zip(bases(problem), begins)):
             assert (m, *first[:-1]) == (n, *base[:-1])
-            ahead = base[-1] - first[-1]
-            assert ahead % problem.strides[-1] == 0 and 0 <= ahead and ahead + problem.taps[-1] <= strips.taps[-1]
+            ahead = base[-1] - first[-1] * together
+            assert ahead == skipped(problem, together) + number % strip * stride
+            assert 0 <= ahead and ahead + problem.taps[-1] <= strips.taps[-1] * together
+        assert skipped(problem, together) < together and ahead + problem.taps[-1] > (strips.taps[-1] - 1) * together
 
 
 def test_tiles_of_strips():
@@ -129,12 +136,38 @@ def test_tiles_of_strips():
         strips, tile = found
         assert groups > 1 and problem.group_out_channels == channels and channels * size <= 32
         assert problem.out[-1] % tile.strip == 0 and strips.rows * tile.strip == problem.rows
-        assert strips.taps[-1] == tile.pair_taps + (tile.strip // 2 - 1) * tile.pair_step
-        assert math.prod(strips.taps[:-1]) * tile.pair_taps <= tile.resident
+        assert strips.taps[-1] == tile.taps + (tile.strip // 2 - 1) * tile.step and tile.together == 0
+        assert math.prod(strips.taps[:-1]) * tile.taps <= tile.resident
         assert strips.group_channels == strips.group_out_channels == tile.block_k == tile.block_n == 128 // size
         buffers = tile.block_m * (tile.stages + tile.slabs) + tile.resident * tile.weight_rows
         assert tile.stages >= 3 and buffers * 128 + 1024 <= 227 * 1024
     assert chosen > 100
+
+
+def test_tiles_of_strips_of_few_channels():
+    rng = random.Random(2)
+    chosen = set()
+    for _ in range(20000):
+        size, rank, strip = rng.choice([2, 4]), rng.choice([1, 2, 3]), rng.choice(heuristics.STRIPS)
+        many = lambda low, high: tuple(rng.randint(low, high) for _ in range(rank))
+        problem = ConvProblem(1, rng.choice([8, 16, 24, 32, 64, 128]),
+                              rng.choice([rng.randint(1, 32), rng.randint(33, 200)]),
+                              (*many(5, 30)[1:], rng.choice([15, 16, 24])), many(1, 5), many(1, 3), many(0, 2),
+                              many(0, 2), many(1, 2), rng.choice([1, 1, 1, 2]))
+        tile = heuristics.make_strips(problem, size, strip)
+        if tile is None:
+            continue
+        chosen.add((tile.strip, tile.together, tile.block_n))
+        assert problem.groups == 1 and problem.out[-1] % strip == 0 and strip * tile.block_n <= 256
+        assert tile.together * problem.channels * size == 128 and tile.weight_channels == problem.channels
+        assert math.prod(problem.taps) <= tile.resident // tile.taps * tile.taps and tile.taps == problem.taps[-1]
+        buffers = tile.block_m * (128 * tile.stages + tile.width * size * tile.slabs)
+        weights = tile.resident // tile.taps * tile.taps * tile.block_n * problem.channels * size
+        assert tile.stages >= 4 and buffers + weights + 1024 <= 227 * 1024
+        assert tile.block_n % tile.width == 0 and tile.width * size <= 128
+    assert chosen == {(strip, together, block_n)
+                      for strip, together, block_n in itertools.product(heuristics.STRIPS, (1, 2, 4), (16, 32, 64))
+                      if strip * block_n <= 256}
 
 
 def test_splitting_a_batch():

@@ -80,6 +80,19 @@ TILES += [(dtype, heuristics.choose_strips(NARROW_GROUPS, dtype.itemsize, 132)[1
           for dtype, epilogue in itertools.product(TYPES, ((True, True, "gelu"), (False, False, "none")))]
 
 
+def strips_of_few_channels(size):
+    """Those of each width that fills the registers, and of each number of pixels in a load."""
+    for pixel, out_channels, strip in ((128, 64, 4), (64, 64, 4), (64, 32, 8), (32, 16, 8)):
+        taps, ones = (3, 3, 3) if pixel == 64 else (3, 3), (1, ) * (3 if pixel == 64 else 2)
+        problem = ConvProblem(1, pixel // size, out_channels, (64, ) * len(taps), taps, ones, ones, ones, ones)
+        yield heuristics.make_strips(problem, size, strip), len(taps)
+
+
+TILES += [(dtype, *strips, epilogue)
+          for dtype in TYPES for strips in strips_of_few_channels(dtype.itemsize)
+          for epilogue in ((True, True, "gelu"), (False, False, "silu"), (False, False, "none"))]  # yapf: disable
+
+
 def fits_blackwell(tile):
     on_blackwell = {(shape.block_m, shape.block_n) for shape in heuristics.shapes_for(hopper=False)}
     return (tile.block_m, tile.block_n) in on_blackwell and not tile.in_turns and tile.strip == 1
@@ -92,7 +105,7 @@ MOST_SPILLED = 768
 
 def may_spill(arch, tile, epilogue):
     has_bias, has_residual, activation = epilogue
-    sums = tile.block_m * tile.block_n // (128 if tile.in_turns else 256)
+    sums = tile.block_m * tile.block_n * (tile.strip if tile.together else 1) // (128 if tile.in_turns else 256)
     unordered = activation in ("silu", "gelu") and not (has_bias or has_residual)
     return arch == 90 and (sums > 128 or (sums == 128 and unordered))
 
@@ -102,10 +115,11 @@ def cases():
     for arch, (dtype, tile, rank, epilogue) in itertools.product((90, 100, 103), TILES):
         if arch != 90 and not fits_blackwell(tile):
             continue
-        # Set by narrow groups, and always by those in strips.
-        for flagged in (True, ) if tile.strip > 1 else (False, True) if tile.resident and arch != 103 else (False, ):
+        # Set by narrow groups, and always by those in strips; not where there are no groups.
+        for flagged in (not tile.together, ) if tile.strip > 1 else (
+                False, True) if tile.resident and arch != 103 else (False, ):
             sample = (dtype == torch.bfloat16 and tile.block_k == 64 and epilogue == WIDEST[tile.in_turns]
-                      and flagged == bool(tile.resident) and tile.passing == (rank == 0)
+                      and flagged == bool(tile.resident and not tile.together) and tile.passing == (rank == 0)
                       and (arch == 90 if rank in (0, 3) or tile.parts > 1 else arch != 103 and rank == 2))
             yield pytest.param(arch, dtype, tile, rank, epilogue, flagged,
                                marks=[] if sample else [pytest.mark.exhaustive])

@@ -38,8 +38,8 @@ def rows_descriptor(problem, x, strides, tile):
 def weight_descriptor(problem, w, pitch, tile):
     """w as (taps, K, C): a tap is a dimension of its own, so that channels past the last are filled on this side as well.
     ``pitch`` is the elements from one tap to the next."""
-    taps = math.prod(problem.taps[:-1]) * tile.pair_taps if tile.strip > 1 else math.prod(problem.taps)
-    block = [1, box_of(tile.weight_rows), tile.block_k]
+    taps = math.prod(problem.taps[:-1]) * tile.taps if tile.strip > 1 else math.prod(problem.taps)
+    block = [1, box_of(tile.weight_rows), tile.weight_channels]
     return TensorDescriptor(w, [taps, w.shape[0], problem.group_channels], [pitch, taps * pitch, 1], block,
                             shared_layout(block, w.dtype), round_f32_to_tf32=w.dtype == torch.float32)
 

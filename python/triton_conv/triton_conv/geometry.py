@@ -132,16 +132,26 @@ def folded_row(problem, padded, size):
     return next(p for p in range(pixels, pixels + 16) if p * padded * size % 16 == 0)
 
 
-def in_strips(problem, strip, groups):
-    """A problem with ``strip`` output pixels, side by side in the last dimension, as one; and other groups.
+def in_strips(problem, strip, groups, together=1):
+    """A problem with ``strip`` output pixels, side by side in the last dimension, as one; with ``together`` input pixels as one,
+    which has all their channels; and other groups.
 
-    Its taps in that dimension are all input pixels that one of them reads. The number of output pixels must be a multiple
-    of ``strip``.
+    Its taps in that dimension are all input pixels that an output pixel of a strip reads, and those that come with them. The
+    numbers of output and of input pixels, and what a strip is from the next, must be multiples of these sizes.
     """
-    stride = problem.strides[-1]
-    window = (strip - 1) * stride + problem.taps[-1]
-    return dataclasses.replace(problem, taps=(*problem.taps[:-1], window),
-                               strides=(*problem.strides[:-1], strip * stride), groups=groups)
+    stride, before = strip * problem.strides[-1] // together, ceil_div(problem.before[-1], together)
+    window = (strip - 1) * problem.strides[-1] + problem.taps[-1]
+    taps = ceil_div(skipped(problem, together) + window, together)
+    extent, out = problem.extents[-1] // together, problem.out[-1] // strip
+    after = (out - 1) * stride + taps - extent - before
+    return dataclasses.replace(problem, channels=problem.channels * together, extents=(*problem.extents[:-1], extent),
+                               taps=(*problem.taps[:-1], taps), strides=(*problem.strides[:-1], stride),
+                               before=(*problem.before[:-1], before), after=(*problem.after[:-1], after), groups=groups)
+
+
+def skipped(problem, together):
+    """How many of the first input pixels that ``in_strips`` has as one come before what the strip reads."""
+    return -problem.before[-1] % together
 
 
 def split_batch(problem, most_rows=MOST_ROWS):

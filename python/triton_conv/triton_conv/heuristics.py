@@ -1,8 +1,9 @@
 """Problem and device to the shape of a launch: a table and a rule, no search."""
 
 import dataclasses
+import math
 
-from .geometry import ceil_div, in_strips
+from .geometry import ceil_div, in_strips, skipped
 
 SHARED_BYTES = 227 * 1024
 SLAB_BYTES = 16 * 1024
@@ -41,13 +42,20 @@ class Tile:
     resident: int = 0  # how many blocks of weights stay in shared memory; 0: they go through the stages
     parts: int = 1  # of the steps of a tile, for as many programs
     strip: int = 1  # output pixels of a row
-    pair_taps: int = 1  # of two of these, in the last dimension
-    pair_step: int = 1  # taps from one pair to the next
+    taps: int = 1  # of one of these in the last dimension, or of two with narrow groups
+    step: int = 1  # input pixels from one to the next
+    together: int = 0  # input pixels that a load brings for strips; 0 with narrow groups, one of several bundles
+    skipped: int = 0  # of a strip's first load: those before what it reads
 
     @property
     def weight_rows(self):
-        """Of a block of weights: the output channels, or in strips those of a bundle for two pixels."""
-        return self.block_n if self.strip == 1 else 2 * self.block_n // BUNDLES
+        """Of a block of weights: the output channels, or in strips of narrow groups those of a bundle for two pixels."""
+        return self.block_n if self.strip == 1 or self.together else 2 * self.block_n // BUNDLES
+
+    @property
+    def weight_channels(self):
+        """Of a block of weights."""
+        return self.block_k // max(1, self.together)
 
     @property
     def line(self):
@@ -107,8 +115,8 @@ def shapes_for(hopper, activation="none", has_residual=False):
 def name_of(tile):
     """As results and progress name it."""
     kinds = [
-        " in turns" * tile.in_turns, f" in {tile.parts} parts" * (tile.parts > 1), " resident" * bool(tile.resident),
-        " drawn" * tile.drawn
+        " in turns" * tile.in_turns, f" in {tile.parts} parts" * (tile.parts > 1),
+        f" in strips of {tile.strip}" * (tile.strip > 1), " resident" * bool(tile.resident), " drawn" * tile.drawn
     ]
     return f"{tile.block_m}x{tile.block_n}{''.join(kinds)}"
 
@@ -217,7 +225,59 @@ def cost_of(problem, shape, block_k, parts, multiprocessors):
     return weight * (ceil_div(steps, parts) * shape.step_cost + shape.end_cost) + exchange
 
 
-def choose(problem, size, multiprocessors, shapes=SHAPES, may_split=True):
+STRIPS = (8, 4, 2)  # output pixels
+STRIP_ROWS = 128
+PIXEL_BYTES = (128, 64, 32)
+LEAST_COLUMNS, STRIP_COLUMNS = 16, 256  # of a pixel, and at most of all in a strip
+SLABS_BYTES, MOST_SLABS = 32 * 1024, 4
+
+
+def make_strips(problem, size, strip):
+    """The tile with rows of ``strip`` output pixels, for channels of which one pixel or a few are in a load; None where it cannot be.
+
+    All pixels of a strip share the input pixels that are loaded for them; each has an MMA for every tap that it is.
+    """
+    taps, stride, pixel = problem.taps[-1], problem.strides[-1], problem.channels * size
+    if problem.groups != 1 or problem.dilations[-1] != 1 or taps == 1 or pixel not in PIXEL_BYTES:
+        return None
+    together = WIDEST_SWIZZLE // pixel
+    resident = next((blocks for blocks in RESIDENT_BLOCKS if math.prod(problem.taps[:-1]) <= blocks // taps), None)
+    if (resident is None or problem.out[-1] % strip or problem.extents[-1] % together or strip * stride % together
+            or in_strips(problem, strip, 1, together).obstacles()):
+        return None
+    block_n = min(max(power_of_two(problem.out_channels), LEAST_COLUMNS), NARROW.block_n)
+    if strip * block_n > STRIP_COLUMNS:
+        return None
+    width = min(block_n, WIDEST_SWIZZLE // size)
+    load, slab = STRIP_ROWS * WIDEST_SWIZZLE, STRIP_ROWS * width * size
+    left = SHARED_BYTES - BARRIER_BYTES - resident // taps * taps * block_n * pixel
+    slabs = min(SLABS_BYTES // slab, MOST_SLABS, strip * block_n // width)
+    if left - slabs * slab < 6 * load:
+        slabs = 1
+    stages = min((left - slabs * slab) // load, MOST_STAGES)
+    if stages < 4:
+        return None
+    return Tile(STRIP_ROWS, block_n, WIDEST_SWIZZLE // size, width, stages, slabs, drawn=True, resident=resident,
+                strip=strip, taps=taps, step=stride, together=together, skipped=skipped(problem, together))
+
+
+def cost_of_strips(problem, tile, multiprocessors):
+    """As ``cost_of``. What shared memory reads and writes adds up, for MMAs, loads and slabs, unless L2 takes longer for the loads.
+    Where programs have several tiles, half of one is in vain at the end."""
+    columns = num_columns(problem, tile)
+    turns = ceil_div(ceil_div(problem.rows, tile.strip * tile.block_m), multiprocessors // columns)
+    loads = math.prod(in_strips(problem, tile.strip, 1, tile.together).taps)
+    mmas = math.prod(problem.taps) / tile.together * (0.34 + 0.34 * tile.block_n / 64)
+    slabs = 2.3 * tile.block_n / 64
+    return (turns + 0.5 * (turns > 1)) * max(tile.strip / 2 * (mmas + slabs) + 0.17 * loads, 0.6 * loads)
+
+
+def possible_strips(problem, size, multiprocessors):
+    tiles = [make_strips(problem, size, strip) for strip in STRIPS]
+    return [tile for tile in tiles if tile and num_columns(problem, tile) <= min(MOST_COLUMNS, multiprocessors)]
+
+
+def choose(problem, size, multiprocessors, shapes=SHAPES, may_split=True, may_strip=True):
     """The tile whose busiest program is done first.
 
     Weights stay in shared memory where they make up much of what a step loads, and with them, or where steps are few and
@@ -231,6 +291,13 @@ def choose(problem, size, multiprocessors, shapes=SHAPES, may_split=True):
             if may_split or parts == 1]
     shape, parts = min(ways, key=lambda way: cost_of(problem, way[0], block_k, way[1], multiprocessors))
     tile = None
+    strips = {
+        tile: cost_of_strips(problem, tile, multiprocessors)
+        for tile in (possible_strips(problem, size, multiprocessors) if may_strip else ())
+    }
+    best = min(strips, key=strips.__getitem__, default=None)
+    if best and strips[best] < cost_of(problem, shape, block_k, parts, multiprocessors):
+        return best
     several = parts == 1 and num_tiles(problem, shape) > multiprocessors
     if several and (shape is NARROW or steps <= SHORT):
         tile = make_resident(shape, problem, block_k, size, multiprocessors)
@@ -238,8 +305,6 @@ def choose(problem, size, multiprocessors, shapes=SHAPES, may_split=True):
     return dataclasses.replace(tile, parts=parts, drawn=several and (tile.resident > 0 or steps <= SHORT))
 
 
-STRIPS = (4, 2)  # output pixels
-STRIP_ROWS = 128
 # Of weights, all of which stay: for pairs of pixels, filters of 3x3, with a stride of 2, and of 3x3x3.
 STRIP_BLOCKS = (12, 15, 36)
 
@@ -251,7 +316,7 @@ def choose_strips(problem, size, multiprocessors):
     the input pixels that are loaded for them.
     """
     bundle, block = BUNDLE_BYTES // size, WIDEST_SWIZZLE // size
-    strip = next((strip for strip in STRIPS if problem.out[-1] % strip == 0), None)
+    strip = next((strip for strip in (4, 2) if problem.out[-1] % strip == 0), None)
     if (strip is None or problem.groups == 1 or bundle % problem.group_channels
             or problem.group_out_channels != problem.group_channels or problem.channels % block
             or problem.dilations[-1] != 1):
@@ -265,7 +330,7 @@ def choose_strips(problem, size, multiprocessors):
     left = SHARED_BYTES - BARRIER_BYTES - WIDEST_SWIZZLE * (slabs * STRIP_ROWS + resident * 2 * bundle)
     stages = min(left // (WIDEST_SWIZZLE * STRIP_ROWS), MOST_STAGES)
     return strips, Tile(STRIP_ROWS, block, block, block, stages, slabs, drawn=True, resident=resident, strip=strip,
-                        pair_taps=pairs.taps[-1], pair_step=2 * problem.strides[-1])
+                        taps=pairs.taps[-1], step=2 * problem.strides[-1])
 
 
 @dataclasses.dataclass(frozen=True)

@@ -13,7 +13,7 @@ from triton.runtime._async_compile import active_mode
 
 from . import descriptors, heuristics, tuning
 from . import memory as mem
-from .geometry import ConvProblem, ceil_div, fold_width, folded_row, round_up, split_batch
+from .geometry import ConvProblem, ceil_div, fold_width, folded_row, in_strips, round_up, split_batch
 from .kernels.direct import direct_kernel
 from .kernels.fprop import fprop_kernel
 from .kernels.pipeline import EVICT_FIRST
@@ -133,8 +133,8 @@ def is_watched():
 
 def constants_of(tile, rank, hopper, options, flagged=False):
     """The constexpr arguments of ``fprop_kernel``, in its order; rank 0 is for rows of pixels."""
-    return dict(RANK=rank, BLOCK_M=tile.block_m, BLOCK_N=tile.block_n, STRIP=tile.strip, PAIR_TAPS=tile.pair_taps,
-                PAIR_STEP=tile.pair_step, GROUP_M=tile.group_m, SPLIT=tile.parts > 1, HOPPER=hopper,
+    return dict(RANK=rank, BLOCK_M=tile.block_m, BLOCK_N=tile.block_n, STRIP=tile.strip, TAPS=tile.taps, STEP=tile.step,
+                TOGETHER=tile.together, SKIPPED=tile.skipped, GROUP_M=tile.group_m, SPLIT=tile.parts > 1, HOPPER=hopper,
                 IN_TURNS=tile.in_turns, STAGES=tile.stages, RESIDENT=tile.resident, PASSING=tile.passing
                 and EVICT_FIRST is not None, DRAWN=tile.drawn, SLABS=tile.slabs, **options, FLAGGED=flagged)
 
@@ -157,20 +157,26 @@ class FpropLaunch:
         count = multiprocessors(triton.runtime.driver.active, x.device.index or 0)
         hopper = active_target().arch // 10 == 9
         shapes = heuristics.shapes_for(hopper, epilogue.activation, epilogue.residual is not None)
+        # Pixels side by side are as one with the channels of all.
+        may_strip = hopper and strides[-1] == problem.channels
         if autotune:
 
             def launch_with(tile):
                 launch = FpropLaunch(problem, x, strides, w, pitch, y, epilogue, tile)
                 return lambda: launch(x, w, y, epilogue.bias, epilogue.residual)
 
-            tile = tuning.best_tile(problem, x.dtype, x.device, shapes, count, epilogue.options(), flagged, launch_with)
+            tile = tuning.best_tile(problem, x.dtype, x.device, shapes, count, epilogue.options(), flagged, may_strip,
+                                    launch_with)
         # Parts of a sum do not tell whether it is finite.
-        tile = tile or heuristics.choose(problem, x.element_size(), count, shapes, may_split=not flagged)
+        tile = tile or heuristics.choose(problem, x.element_size(), count, shapes, not flagged, may_strip)
+        self.w_desc = descriptors.weight_descriptor(problem, w, pitch, tile)
+        if tile.together:
+            problem = in_strips(problem, tile.strip, problem.groups, tile.together)
+            strides = [*strides[:-1], strides[-1] * tile.together]
         product = problem.is_product and mem.rows_are_even(problem, strides)
         rank = 0 if product else problem.rank
         describe_input = descriptors.rows_descriptor if product else descriptors.input_descriptor
         self.x_desc = describe_input(problem, x, strides, tile)
-        self.w_desc = descriptors.weight_descriptor(problem, w, pitch, tile)
         self.y_desc = descriptors.output_descriptor(problem, y, tile)
         for template in (self.x_desc, self.w_desc, self.y_desc):
             template.base = None  # a launch outlives its tensors

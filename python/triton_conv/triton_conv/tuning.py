@@ -19,8 +19,8 @@ def file_of(device):
     return pathlib.Path(triton.knobs.cache.dir) / "triton_conv" / f"{name}-{triton.__version__}.json"
 
 
-def key_of(problem, dtype, options, flagged):
-    return json.dumps([dataclasses.astuple(problem), str(dtype), *options.values(), flagged])
+def key_of(problem, dtype, options, flagged, may_strip):
+    return json.dumps([dataclasses.astuple(problem), str(dtype), *options.values(), flagged, may_strip])
 
 
 def read(path):
@@ -36,9 +36,9 @@ def keep(path, key, tile):
     os.replace(file.name, path)
 
 
-def candidates(problem, size, shapes, multiprocessors, may_split=True):
+def candidates(problem, size, shapes, multiprocessors, may_split=True, may_strip=True):
     """Each shape, with weights that stay where they can, with tiles drawn where steps are few enough for memory to be the
-    limit, and with tiles in parts where programs would have none."""
+    limit, and with tiles in parts where programs would have none; and strips of pixels."""
     block_k, tiles = heuristics.block_of_channels(problem, size), []
     for shape in shapes:
         tile = heuristics.make_streamed(shape, problem, block_k, size)
@@ -48,19 +48,22 @@ def candidates(problem, size, shapes, multiprocessors, may_split=True):
         tiles.append(heuristics.make_resident(shape, problem, block_k, size, multiprocessors))
         possible = heuristics.possible_parts(problem, shape, block_k, multiprocessors)
         tiles += [dataclasses.replace(tile, parts=parts) for parts in possible if may_split and parts > 1]
+    if may_strip:
+        tiles += heuristics.possible_strips(problem, size, multiprocessors)
     return [tile for tile in tiles if tile]
 
 
-def best_tile(problem, dtype, device, shapes, multiprocessors, options, flagged, launch_with):
+def best_tile(problem, dtype, device, shapes, multiprocessors, options, flagged, may_strip, launch_with):
     """The fastest tile for a problem; ``launch_with(tile)`` gives a function that launches it. With ``flagged``, none in parts."""
     if device.type != "cuda":
         raise NotImplementedError(
             f"autotune is True, which measures times; the active driver runs on {device}, without a clock")
-    path, key = file_of(device), key_of(problem, dtype, options, flagged)
+    path, key = file_of(device), key_of(problem, dtype, options, flagged, may_strip)
     known = read(path).get(key)
-    if known:
+    if known and known.keys() == {field.name
+                                  for field in dataclasses.fields(heuristics.Tile)}:  # not of another version
         return heuristics.Tile(**known)
-    tiles = candidates(problem, dtype.itemsize, shapes, multiprocessors, may_split=not flagged)
+    tiles = candidates(problem, dtype.itemsize, shapes, multiprocessors, not flagged, may_strip)
     print(f"triton_conv: timing {len(tiles)} tiles for {problem}", file=sys.stderr)
     times = timing.side_by_side({tile: launch_with(tile) for tile in tiles}, rounds=7)
     for tile, ms in sorted(times.items(), key=lambda item: item[1]):

@@ -58,10 +58,10 @@ class Output:
     @gluon.jit
     def place(self, schedule, tile, j):
         """Of slab j of a tile in global memory, as the descriptors of output and residual see it."""
-        if self.STRIP > 1:
-            return [j, tile.off_m, tile.group * schedule.K]
         line = j // self.PER_LINE
         column = j % self.PER_LINE * self.WIDTH
+        if self.STRIP > 1:
+            return [line, tile.off_m, tile.group * schedule.K + tile.off_n + column]
         return [tile.group, tile.off_m + line * schedule.LINE, tile.off_n + column]
 
 
@@ -133,11 +133,12 @@ def take_columns(x, j: gl.constexpr, WIDTH: gl.constexpr):
 def write_tile(output: Output, schedule: Schedule, tile, accs, i):
     """Accumulators [LINE, columns] in registers, line by line, by slabs from turn i on; returns the turn after the last.
 
-    In strips there is one for each pair of pixels and bundle of channels, with both pixels' columns; a slab is a pixel.
+    In strips there is one for each pixel; or with narrow groups for each pair of pixels and bundle of channels, with both pixels'
+    columns, and a slab is a pixel.
     """
     BUNDLES: gl.constexpr = len(accs) * 2 // output.STRIP
     slabs = ()
-    if output.STRIP > 1:
+    if output.STRIP > 1 and len(accs) != output.STRIP:
         for pixel in gl.static_range(output.STRIP):
             pieces = ()
             for bundle in gl.static_range(BUNDLES):
@@ -149,9 +150,8 @@ def write_tile(output: Output, schedule: Schedule, tile, accs, i):
             for j in gl.static_range(accs[part].shape[1] // output.WIDTH):
                 slabs = slabs + ((take_columns(accs[part], j, output.WIDTH), ), )
     for number in gl.static_range(len(slabs)):
-        column = 0 if output.STRIP > 1 else number % output.PER_LINE
         slab = output.slab(i + number, number % output.ring.SLOTS)
-        write_slab(output, schedule, tile, slabs[number], column, i + number, slab)
+        write_slab(output, schedule, tile, slabs[number], number % output.PER_LINE, i + number, slab)
     return i + len(slabs)
 
 

@@ -32,16 +32,17 @@ def in_turns(schedule: Schedule, operands: Operands, even: Output, odd: Output, 
 def fprop_kernel(x_desc, w_desc, y_desc, residual_desc, bias, counter, sums, y, residual, rows, K, C, groups, Z, P, Q,
                  T, R, S, stride_d, stride_h, stride_w, before_d, before_h, before_w, dilation_d, dilation_h,
                  dilation_w, parts, RANK: gl.constexpr, BLOCK_M: gl.constexpr, BLOCK_N: gl.constexpr,
-                 STRIP: gl.constexpr, PAIR_TAPS: gl.constexpr, PAIR_STEP: gl.constexpr, GROUP_M: gl.constexpr,
-                 SPLIT: gl.constexpr, HOPPER: gl.constexpr, IN_TURNS: gl.constexpr, STAGES: gl.constexpr,
-                 RESIDENT: gl.constexpr, PASSING: gl.constexpr, DRAWN: gl.constexpr, SLABS: gl.constexpr,
-                 HAS_BIAS: gl.constexpr, HAS_RESIDUAL: gl.constexpr, ACTIVATION: gl.constexpr, FLAGGED: gl.constexpr):
+                 STRIP: gl.constexpr, TAPS: gl.constexpr, STEP: gl.constexpr, TOGETHER: gl.constexpr,
+                 SKIPPED: gl.constexpr, GROUP_M: gl.constexpr, SPLIT: gl.constexpr, HOPPER: gl.constexpr,
+                 IN_TURNS: gl.constexpr, STAGES: gl.constexpr, RESIDENT: gl.constexpr, PASSING: gl.constexpr,
+                 DRAWN: gl.constexpr, SLABS: gl.constexpr, HAS_BIAS: gl.constexpr, HAS_RESIDUAL: gl.constexpr,
+                 ACTIVATION: gl.constexpr, FLAGGED: gl.constexpr):
     flag = counter + COUNTERS
     schedule = Schedule(rows, K, C, groups, Z, P, Q, T, R, S, stride_d, stride_h, stride_w, before_d, before_h,
                         before_w, dilation_d, dilation_h, dilation_w, parts, BLOCK_M, BLOCK_N, x_desc.block_shape[1],
                         GROUP_M, RESIDENT > 0, x_desc.block_shape[0], SPLIT)
     READERS: gl.constexpr = 2 if HOPPER else 3
-    strips = Strips.create(STRIP, PAIR_TAPS, PAIR_STEP, x_desc.nbytes_per_cta // x_desc.block_shape[0])
+    strips = Strips.create(STRIP, TAPS, STEP, TOGETHER, SKIPPED, x_desc.nbytes_per_cta // x_desc.block_shape[0])
     WEIGHT_ROWS: gl.constexpr = BLOCK_N if STRIP == 1 else w_desc.block_shape[1]
     operands = Operands.create(x_desc, w_desc, Tickets.create(counter, READERS, DRAWN), WEIGHT_ROWS,
                                BLOCK_M // x_desc.block_shape[0], strips, STAGES, RESIDENT, PASSING)

@@ -4,13 +4,15 @@ There are two ways. In the first, all warps share a tile, and the tensor cores r
 second, two partitions of four warps take tiles in turns, and one multiplies while the other writes.
 """
 
+import itertools
+
 from triton.experimental import gluon
 from triton.experimental.gluon import language as gl
 from triton.experimental.gluon.language.nvidia.hopper import mbarrier, warpgroup_mma, warpgroup_mma_wait
 
 from .epilogue import Output, write_tile
 from .parts import Parts, write_item
-from .pipeline import Operands
+from .pipeline import Operands, slice_of
 from .schedule import Schedule
 
 
@@ -25,10 +27,10 @@ def accumulator(schedule: Schedule, part):
 
 @gluon.jit
 def accumulators(schedule: Schedule, operands: Operands):
-    """Line by line, for each part of the columns; in strips for each pair of pixels, for each bundle of channels."""
+    """Line by line, for each part of the columns; in strips for each unit, with narrow groups for each bundle of channels."""
     accs = ()
     if operands.strips.PIXELS > 1:
-        for _ in gl.static_range(operands.strips.PAIRS * operands.strips.BUNDLES):
+        for _ in gl.static_range(operands.strips.UNITS * (operands.strips.SLICES if operands.strips.PAIRED else 1)):
             accs = accs + (accumulator(schedule, operands.b[0]), )
     else:
         for _ in gl.static_range(operands.LINES):
@@ -79,42 +81,59 @@ def multiply(operands: Operands, accs, i, steps):
 
 
 @gluon.constexpr_function
+def tap_of(strips, j, part, unit):
+    """Which tap of a unit a slice of load j is; None if it is none."""
+    first = j if strips.PAIRED.value else j * strips.SLICES.value + part - strips.SKIPPED.value
+    tap = first - unit * strips.STEP.value
+    return tap if 0 <= tap < strips.TAPS.value else None
+
+
+@gluon.constexpr_function
 def mmas_of(strips, j):
-    """How many there are for input pixel j of strips."""
-    pairs = (j - pair * strips.PAIR_STEP.value for pair in range(strips.PAIRS.value))
-    return strips.BUNDLES.value * sum(0 <= tap < strips.PAIR_TAPS.value for tap in pairs)
+    """How many there are for load j of strips."""
+    slices = itertools.product(range(strips.SLICES.value), range(strips.UNITS.value))
+    return sum(tap_of(strips, j, part, unit) is not None for part, unit in slices)
 
 
 @gluon.jit
-def begin_pair(operands: Operands, accs, i, line, j: gl.constexpr, pair: gl.constexpr):
-    """The MMAs of input pixel j for a pair of output pixels and each bundle of channels, if that is one of the pair's taps."""
-    BUNDLES: gl.constexpr = operands.strips.BUNDLES
-    tap: gl.constexpr = j - pair * operands.strips.PAIR_STEP
-    if tap < 0 or tap >= operands.strips.PAIR_TAPS:
-        return accs[pair * BUNDLES:(pair + 1) * BUNDLES]
-    else:
-        pixels, columns = operands.pixels(i, j), operands.columns(i, line, tap)
-        WIDTH: gl.constexpr = pixels.shape[1] // BUNDLES
-        use_acc = (line > 0) | (tap > 0)
-        running = ()
-        for bundle in gl.static_range(BUNDLES):
-            a, b = pixels.slice(bundle * WIDTH, WIDTH, dim=1), columns.slice(bundle * WIDTH, WIDTH, dim=0)
-            running = running + (warpgroup_mma(a, b, accs[pair * BUNDLES + bundle], use_acc=use_acc, is_async=True), )
-        return running
+def begin_unit(operands: Operands, accs, i, line, j: gl.constexpr, unit: gl.constexpr):
+    """The MMAs of load j for a unit, one for each slice that is one of its taps. The accumulators are the unit's."""
+    strips: gl.constexpr = operands.strips
+    WIDTH: gl.constexpr = operands.x_desc.block_shape[1] // strips.SLICES
+    running = ()
+    acc = accs[0]
+    for part in gl.static_range(strips.SLICES):
+        if strips.PAIRED:
+            acc = accs[part]
+        if tap_of(strips, j, part, unit) is not None:
+            a = slice_of(operands.pixels(i, j), part, WIDTH, 1)
+            b = operands.columns(i, line, tap_of(strips, j, part, unit))
+            b = slice_of(b, part if strips.PAIRED else 0, WIDTH, 0)
+            acc = warpgroup_mma(a, b, acc, use_acc=(line > 0) | (tap_of(strips, j, part, unit) > 0), is_async=True)
+        if strips.PAIRED:
+            running = running + (acc, )
+    return running if strips.PAIRED else (acc, )
+
+
+@gluon.jit
+def begin_load(operands: Operands, accs, i, line, j: gl.constexpr):
+    """The MMAs of load j of strips."""
+    ACCS: gl.constexpr = len(accs) // operands.strips.UNITS
+    running = ()
+    for unit in gl.static_range(operands.strips.UNITS):
+        running = running + begin_unit(operands, accs[unit * ACCS:(unit + 1) * ACCS], i, line, j, unit)
+    return running
 
 
 @gluon.jit
 def multiply_strips(schedule: Schedule, operands: Operands, accs, i):
     """As ``multiply``, by lines of the filter."""
     for line in range(schedule.T * schedule.R):
-        for j in gl.static_range(operands.strips.WINDOW):
+        for j in gl.static_range(operands.strips.LOADS):
             operands.ring.wait_full(i + j)
-            running = ()
-            for pair in gl.static_range(operands.strips.PAIRS):
-                running = running + begin_pair(operands, accs, i, line, j, pair)
-            accs = wait(mmas_of(operands.strips, j), running)
+            accs = wait(mmas_of(operands.strips, j), begin_load(operands, accs, i, line, j))
             release_step(operands, i + j - 1, (line > 0) | (j > 0))
-        i += operands.strips.WINDOW
+        i += operands.strips.LOADS
     return accs
 
 

@@ -104,26 +104,33 @@ class Tickets:
 
 @aggregate
 class Strips:
-    """Of narrow groups: a row has several output PIXELS, and a block of channels BUNDLES of groups, each an MMA of its own.
+    """A row has several output PIXELS, in UNITS with accumulators of their own. A unit has TAPS in the last dimension, and the
+    next one begins STEP input pixels later. A load is in SLICES of channels, each an MMA of its own. With one pixel there
+    are no strips.
 
-    Weights are those of a pair of pixels: a pair has PAIR_TAPS taps in the last dimension, the next begins PAIR_STEP later.
-    With one pixel there are no strips.
+    Of few channels: a unit is a pixel, and a slice an input pixel; SKIPPED of those in the first load are of no use.
+    Of narrow groups, PAIRED: a unit is two pixels, and a slice of the one input pixel a bundle of groups, whose sums are apart.
     """
     PIXELS: gl.constexpr
-    PAIR_TAPS: gl.constexpr
-    PAIR_STEP: gl.constexpr
-    BUNDLES: gl.constexpr
-    PAIRS: gl.constexpr
-    WINDOW: gl.constexpr  # input pixels of a strip
+    TAPS: gl.constexpr
+    STEP: gl.constexpr
+    SLICES: gl.constexpr
+    SKIPPED: gl.constexpr
+    PAIRED: gl.constexpr
+    UNITS: gl.constexpr
+    LOADS: gl.constexpr  # of a strip, for a line of the filter
 
     @gluon.jit
-    def create(PIXELS: gl.constexpr, PAIR_TAPS: gl.constexpr, PAIR_STEP: gl.constexpr, BLOCK_BYTES: gl.constexpr):
-        """BLOCK_BYTES is that of a block of channels; those of an MMA have 32."""
+    def create(PIXELS: gl.constexpr, TAPS: gl.constexpr, STEP: gl.constexpr, TOGETHER: gl.constexpr,
+               SKIPPED: gl.constexpr, BLOCK_BYTES: gl.constexpr):
+        """BLOCK_BYTES is that of a load's channels; those of a bundle have 32."""
         if PIXELS == 1:
-            return Strips(1, 1, 1, 1, 1, 1)
+            return Strips(1, 1, 1, 1, 0, False, 1, 1)
+        elif TOGETHER == 0:
+            return Strips(PIXELS, TAPS, STEP, BLOCK_BYTES // 32, 0, True, PIXELS // 2, TAPS + (PIXELS // 2 - 1) * STEP)
         else:
-            return Strips(PIXELS, PAIR_TAPS, PAIR_STEP, BLOCK_BYTES // 32, PIXELS // 2,
-                          PAIR_TAPS + (PIXELS // 2 - 1) * PAIR_STEP)
+            return Strips(PIXELS, TAPS, STEP, TOGETHER, SKIPPED, False, PIXELS,
+                          (SKIPPED + TAPS + (PIXELS - 1) * STEP + TOGETHER - 1) // TOGETHER)
 
 
 @gluon.constexpr_function
@@ -135,7 +142,7 @@ def largest_power_of_two(n):
 @gluon.constexpr_function
 def steps_together(strips, STAGES):
     """How many input pixels of strips have buffers of their own: of as many loads, the code is there for each."""
-    return next(steps for steps in (3, 2, 1) if strips.WINDOW.value % steps == 0 and STAGES % steps == 0)
+    return next(steps for steps in (3, 2, 1) if strips.LOADS.value % steps == 0 and STAGES % steps == 0)
 
 
 @gluon.constexpr_function
@@ -208,7 +215,7 @@ class Operands:
         for _ in gl.static_range(TURNS):
             a = a + (gl.allocate_shared_memory(x_desc.dtype, A_SHAPE, x_desc.layout), )
         if strips.PIXELS > 1:
-            b = allocate_taps(w_desc, RESIDENT // strips.PAIR_TAPS, BLOCK_N, strips.PAIR_TAPS)
+            b = allocate_taps(w_desc, RESIDENT // strips.TAPS, BLOCK_N, strips.TAPS)
         else:
             b = allocate_weights(w_desc, RESIDENT if RESIDENT > 0 else STAGES // LINES, BLOCK_N)
         BLOCK_BYTES: gl.constexpr = w_desc.nbytes_per_cta * (BLOCK_N // w_desc.block_shape[1])
@@ -216,7 +223,7 @@ class Operands:
         weights = ring.fulls  # not used, but a barrier that no partition takes would share its memory with other buffers
         if RESIDENT > 0:
             weights = mbarrier.allocate_mbarrier()
-            mbarrier.init(weights, count=RESIDENT // strips.PAIR_TAPS * strips.PAIR_TAPS)
+            mbarrier.init(weights, count=RESIDENT // strips.TAPS * strips.TAPS)
         return Operands(x_desc, w_desc, a, b, ring, weights, tickets, BLOCK_BYTES, LINES, strips, RESIDENT, PASSING)
 
     @gluon.jit
@@ -326,8 +333,9 @@ def load_resident_weights(operands, schedule):
 @gluon.jit
 def load_taps(operands, schedule):
     """All weights of strips, by lines of the filter."""
-    TAPS: gl.constexpr = operands.strips.PAIR_TAPS
-    row = schedule.tile(0).group * schedule.K * 2 // operands.strips.BUNDLES
+    TAPS: gl.constexpr = operands.strips.TAPS
+    tile = schedule.tile(0)
+    row = tile.group * schedule.K * 2 // operands.strips.SLICES if operands.strips.PAIRED else tile.off_n
     for line in range(operands.RESIDENT // TAPS):
         for tap in gl.static_range(TAPS):
             if line < schedule.T * schedule.R:
