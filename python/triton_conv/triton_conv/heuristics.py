@@ -261,23 +261,13 @@ def make_strips(problem, size, strip):
                 strip=strip, taps=taps, step=stride, together=together, skipped=skipped(problem, together))
 
 
-def cost_of_strips(problem, tile, multiprocessors):
-    """As ``cost_of``. What shared memory reads and writes adds up, for MMAs, loads and slabs, unless L2 takes longer for the loads.
-    Where programs have several tiles, half of one is in vain at the end."""
-    columns = num_columns(problem, tile)
-    turns = ceil_div(ceil_div(problem.rows, tile.strip * tile.block_m), multiprocessors // columns)
-    loads = math.prod(in_strips(problem, tile.strip, 1, tile.together).taps)
-    mmas = math.prod(problem.taps) / tile.together * (0.34 + 0.34 * tile.block_n / 64)
-    slabs = 2.3 * tile.block_n / 64
-    return (turns + 0.5 * (turns > 1)) * max(tile.strip / 2 * (mmas + slabs) + 0.17 * loads, 0.6 * loads)
-
-
 def possible_strips(problem, size, multiprocessors):
+    """Tiles that only a search takes: the rule does not know what they cost."""
     tiles = [make_strips(problem, size, strip) for strip in STRIPS]
     return [tile for tile in tiles if tile and num_columns(problem, tile) <= min(MOST_COLUMNS, multiprocessors)]
 
 
-def choose(problem, size, multiprocessors, shapes=SHAPES, may_split=True, may_strip=True):
+def choose(problem, size, multiprocessors, shapes=SHAPES, may_split=True):
     """The tile whose busiest program is done first.
 
     Weights stay in shared memory where they make up much of what a step loads, and with them, or where steps are few and
@@ -291,13 +281,6 @@ def choose(problem, size, multiprocessors, shapes=SHAPES, may_split=True, may_st
             if may_split or parts == 1]
     shape, parts = min(ways, key=lambda way: cost_of(problem, way[0], block_k, way[1], multiprocessors))
     tile = None
-    strips = {
-        tile: cost_of_strips(problem, tile, multiprocessors)
-        for tile in (possible_strips(problem, size, multiprocessors) if may_strip else ())
-    }
-    best = min(strips, key=strips.__getitem__, default=None)
-    if best and strips[best] < cost_of(problem, shape, block_k, parts, multiprocessors):
-        return best
     several = parts == 1 and num_tiles(problem, shape) > multiprocessors
     if several and (shape is NARROW or steps <= SHORT):
         tile = make_resident(shape, problem, block_k, size, multiprocessors)

@@ -157,9 +157,9 @@ class FpropLaunch:
         count = multiprocessors(triton.runtime.driver.active, x.device.index or 0)
         hopper = active_target().arch // 10 == 9
         shapes = heuristics.shapes_for(hopper, epilogue.activation, epilogue.residual is not None)
-        # Pixels side by side are as one with the channels of all.
-        may_strip = hopper and strides[-1] == problem.channels
         if autotune:
+            # Pixels side by side are as one with the channels of all.
+            may_strip = hopper and strides[-1] == problem.channels
 
             def launch_with(tile):
                 launch = FpropLaunch(problem, x, strides, w, pitch, y, epilogue, tile)
@@ -168,7 +168,7 @@ class FpropLaunch:
             tile = tuning.best_tile(problem, x.dtype, x.device, shapes, count, epilogue.options(), flagged, may_strip,
                                     launch_with)
         # Parts of a sum do not tell whether it is finite.
-        tile = tile or heuristics.choose(problem, x.element_size(), count, shapes, not flagged, may_strip)
+        tile = tile or heuristics.choose(problem, x.element_size(), count, shapes, may_split=not flagged)
         self.w_desc = descriptors.weight_descriptor(problem, w, pitch, tile)
         if tile.together:
             problem = in_strips(problem, tile.strip, problem.groups, tile.together)
