@@ -364,19 +364,18 @@ def test_empty_batch():
 def test_tensors_that_need_no_copy_get_none(monkeypatch):
     """channels_last memory, slices of it, and channels_last weights go to TMA as they are."""
     x, w = tensors(2, 2, 64, (9, 10), 32, (3, 3), torch.bfloat16)
-    taken = []
-    descriptor = launch.descriptors.input_descriptor
-    weight = launch.descriptors.weight_descriptor
-    monkeypatch.setattr(launch.descriptors, "input_descriptor",
-                        lambda p, x, *rest: taken.append(x) or descriptor(p, x, *rest))
-    monkeypatch.setattr(launch.descriptors, "weight_descriptor",
-                        lambda p, w, *rest: taken.append(w) or weight(p, w, *rest))
+    taken = {}
+    for name in ("input_descriptor", "weight_descriptor"):
+        make = getattr(launch.descriptors, name)
+        monkeypatch.setattr(
+            launch.descriptors, name, lambda problem, tensor, *rest, name=name, make=make:
+            (taken.update({name: tensor.data_ptr()}), make(problem, tensor, *rest))[1])
     for view in (x, x[1:], x[:, 8:40], x[:, :, 2:7, 1:9], x[:, :, ::2]):
         part = w[:, :view.shape[1]].contiguous(memory_format=torch.channels_last)
         check(view, part, before=1)
-        assert [tensor.data_ptr() for tensor in taken[-2:]] == [view.data_ptr(), part.data_ptr()]
+        assert taken == {"input_descriptor": view.data_ptr(), "weight_descriptor": part.data_ptr()}
     check(x.contiguous(), w, before=1)
-    assert taken[-2].data_ptr() != x.data_ptr()
+    assert taken["input_descriptor"] != x.data_ptr()
 
 
 @pytest.mark.parametrize("rank, dtype", list(enumerate(DTYPES, 1)))
@@ -396,6 +395,70 @@ def test_matrix_products(rank, dtype, monkeypatch):
         assert ranks.pop() == (0 if even else rank)
     monkeypatch.setattr(heuristics, "LARGE_INPUT", 0)
     check(x, w[:16].movedim(1, -1).contiguous().movedim(-1, 1))
+
+
+# Weights that are converted: with gaps between taps, channels that are not whole 16 bytes, too few outputs, few channels, narrow groups.
+CONVERTED = {
+    "NCHW": ((2, 16, (6, 8), 8, (3, 3)), {}), "odd channels": ((2, 12, (6, 8), 20, (3, 3)), {}), "odd outputs":
+    ((2, 16, (6, 8), 5, (3, 3)), {}), "a stem": ((2, 3, (6, 8), 8, (3, 3)), {"stride": 2}), "strips":
+    ((2, 64, (6, 8), 64, (3, 3)), {"groups": 16}), "bundles": ((2, 64, (6, 7), 64, (3, 3)), {"groups": 16}), "depthwise":
+    ((2, 12, (6, 8), 12, (3, 3)), {"groups": 12})
+}  # yapf: disable
+
+
+@pytest.mark.parametrize("kind", CONVERTED)
+def test_a_graph_converts_its_weights_itself(kind, monkeypatch):
+    """When it is replayed they may have been written to; and what it has not computed yet is nothing to keep."""
+    (N, C, extents, K, taps), options = CONVERTED[kind]
+    x, w = tensors(2, N, C, extents, K, taps, torch.bfloat16, options.get("groups", 1))
+    w = w.contiguous()
+    mem = launch.mem
+    kept, copies = [], mem.Copy
+    monkeypatch.setattr(mem, "Copy", lambda copy: kept.append(copy) or copies(copy))
+    if not x.is_cuda:
+        monkeypatch.setattr(mem, "is_captured", lambda tensor: True)
+        check(x, w, before=1, **options)
+        assert not kept
+        monkeypatch.undo()
+        check(x, w, before=1, **options)
+        return
+    check(x, w, before=1, **options)  # kernels are compiled and loaded before they are captured
+    for warm in (False, True):
+        graph = torch.cuda.CUDAGraph()
+        w = w.clone()
+        if warm:
+            check(x, w, before=1, **options)
+        with torch.cuda.graph(graph):
+            y = triton_conv.conv2d(x, w, padding=1, **options)
+        check(x, w, before=1, **options)
+        for _ in range(2):
+            w.mul_(-2)
+            y.fill_(float("nan"))
+            graph.replay()
+            torch.cuda.synchronize()
+            assert torch.equal(y, triton_conv.conv2d(x, w, padding=1, **options))
+            check(x, w, before=1, **options)
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="streams need a GPU")
+@pytest.mark.parametrize("kind", CONVERTED)
+def test_a_stream_waits_for_weights_that_another_converts(kind):
+    (N, C, extents, K, taps), options = CONVERTED[kind]
+    x, w = tensors(2, N, C, extents, K, taps, torch.bfloat16, options.get("groups", 1))
+    w = w.contiguous()
+    expected = triton_conv.conv2d(x, w, padding=1, **options)
+    streams = [torch.cuda.Stream() for _ in range(3)]
+    for _ in range(3):
+        copy = w.clone()
+        torch.cuda.synchronize()
+        results = []
+        for stream in streams:
+            with torch.cuda.stream(stream):
+                if not results:
+                    torch.cuda._sleep(10**8)  # cycles, before which the first stream converts nothing
+                results.append(triton_conv.conv2d(x, copy, padding=1, **options))
+        torch.cuda.synchronize()
+        assert all(torch.equal(result, expected) for result in results)
 
 
 def test_a_converted_weight_is_kept_until_it_changes():

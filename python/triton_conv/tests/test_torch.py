@@ -204,7 +204,7 @@ def test_autotune(monkeypatch, tmp_path, capsys):
         timed.append(list(functions))
         for function in functions.values():
             function()
-        return {tile: 1.0 + (tile.block_n - 64) / 64 + tile.in_turns for tile in functions}
+        return {tile: 1.0 + (tile.block_n - 64) / 64 + tile.in_turns + (tile.strip > 1) for tile in functions}
 
     monkeypatch.setattr(tuning.timing, "side_by_side", side_by_side)
     monkeypatch.setattr(tuning, "file_of", lambda device: path)
@@ -223,6 +223,8 @@ def test_autotune(monkeypatch, tmp_path, capsys):
         assert relative_error(triton_conv.conv2d(x, w, bias, padding=1, autotune=True), expected) < ERRORS[x.dtype]
         assert (used[-1].block_m, used[-1].block_n) == (256, 64) and len(timed) == 1
     forget_plans()
+    hopper = launch.active_target().arch == 90
+    assert any(tile.strip > 1 for tile in timed[0]) == hopper
     assert len(timed[0]) >= 4 and list(tuning.read(path).values()) == [dataclasses.asdict(used[-1])]
     progress = capsys.readouterr().err
     assert "timing" in progress and "256x64: 1.0000 ms" in progress

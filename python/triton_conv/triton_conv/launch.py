@@ -367,8 +367,7 @@ def run_narrow(problem, x, w, y, epilogue, autotune=False):
         return
     bundle, tile, launches = way
     if tile:
-        whole = mem.strip_weight(w, problem.groups, heuristics.BUNDLE_BYTES // size, heuristics.BUNDLES,
-                                 problem.strides[-1])
+        whole = mem.strip_weight(w, heuristics.BUNDLE_BYTES // size, heuristics.BUNDLES, problem.strides[-1])
     else:
         whole = mem.bundled_weight(w, problem.groups, bundle)
     x = mem.pitched(mem.channels_innermost(x))
@@ -447,7 +446,7 @@ def run(problem, x, w, epilogue, autotune=False):
     run_on_tensor_cores = run_patches if problem.obstacles() else run_fprop
     whole = round_up(out_channels, 16 // size)
     if whole != out_channels:  # outputs are stored in 16 bytes
-        w = mem.kept(w, "whole", lambda: mem.padded_channels(w.movedim(0, -1), whole).movedim(-1, 0))
+        w = mem.whole_weight(w, whole)
         bias = None if epilogue.bias is None else mem.padded_channels(epilogue.bias, whole)
         residual = None if epilogue.residual is None else mem.padded_channels(epilogue.residual, whole)
         epilogue = Epilogue(bias, residual, epilogue.activation)

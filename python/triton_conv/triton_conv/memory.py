@@ -71,12 +71,38 @@ def padded_channels(memory, channels):
     return copy
 
 
+def is_captured(tensor):
+    """Whether what is done with it becomes part of a CUDA graph, instead of being done."""
+    return tensor.is_cuda and torch.cuda.is_current_stream_capturing()
+
+
+class Copy:
+    """A copy that all streams may read: others than the one that made it wait for that, each once."""
+
+    def __init__(self, tensor):
+        self.tensor, self.streams = tensor, set()
+        if tensor.is_cuda:
+            stream = torch.cuda.current_stream(tensor.device)
+            self.made = stream.record_event()
+            self.streams.add(stream.cuda_stream)
+
+    def on_current_stream(self):
+        tensor = self.tensor
+        if tensor.is_cuda and torch._C._cuda_getCurrentRawStream(tensor.device.index) not in self.streams:
+            stream = torch.cuda.current_stream(tensor.device)
+            stream.wait_event(self.made)
+            tensor.record_stream(stream)  # its memory is not used for anything else before this stream has read it
+            self.streams.add(stream.cuda_stream)
+        return tensor
+
+
 def kept(tensor, purpose, make):
     """``make()``, which depends on the tensor alone: kept for each purpose while the tensor lives and is not written to.
 
-    Setting ``.data``, as moving a module does, gives a tensor other memory without a new version.
+    Setting ``.data``, as moving a module does, gives a tensor other memory without a new version. A graph that is captured makes
+    its own each time that it is replayed, by when the tensor may have been written to.
     """
-    if tensor.is_inference() or torch.compiler.is_compiling():
+    if tensor.is_inference() or torch.compiler.is_compiling() or is_captured(tensor):
         return make()
     now = tensor._version, tensor.data_ptr(), tensor.dtype, tensor.shape, tensor.stride()
     made_from, copies = _copies.get(tensor, (None, {}))
@@ -84,8 +110,21 @@ def kept(tensor, purpose, make):
         copies = {}
         _copies[tensor] = now, copies
     if purpose not in copies:
-        copies[purpose] = make()
-    return copies[purpose]
+        with torch.inference_mode(False), torch.no_grad():  # copies of copies are kept as well
+            copies[purpose] = Copy(make())
+    return copies[purpose].on_current_stream()
+
+
+def whole_weight(w, out_channels):
+    """w with more output channels, which are zero."""
+
+    def make():
+        memory = channels_innermost(w)
+        copy = memory.new_zeros((out_channels, *memory.shape[1:]))
+        copy[:len(memory)] = memory
+        return copy.movedim(-1, 1)
+
+    return kept(w, ("whole", out_channels), make)
 
 
 def weight_memory(w):
@@ -124,7 +163,7 @@ def bundled_weight(w, groups, bundle):
     return kept(w, ("bundled", bundle), make)
 
 
-def strip_weight(w, groups, bundle, bundles, stride):
+def strip_weight(w, bundle, bundles, stride):
     """w (K, C / groups, *taps) for pairs of output pixels: (K * 2 / bundles, bundles * bundle, *taps of a pair).
 
     Of each block of ``bundles`` bundles, rows are the pixels of a pair by the output channels of a bundle, with all bundles'
@@ -132,15 +171,18 @@ def strip_weight(w, groups, bundle, bundles, stride):
     """
 
     def make():
-        memory = channels_innermost(bundled_weight(w, groups, bundle))  # (K, *taps, bundle)
-        out_channels, *lead, taps, _ = memory.shape
-        window = stride + taps
-        blocks = out_channels // (bundles * bundle)
-        copy = w.new_zeros((blocks, 2, bundle, *lead, window, bundles, bundle))
-        rows = memory.unflatten(0, (blocks, bundles, bundle)).movedim(1, -2)
-        for pixel in range(2):
-            copy[:, pixel].narrow(-3, pixel * stride, taps).copy_(rows)
-        return copy.reshape(blocks * 2 * bundle, *lead, window, bundles * bundle).movedim(-1, 1)
+        memory = channels_innermost(w)
+        out_channels, *taps, channels = memory.shape
+        blocks, window = out_channels // (bundles * bundle), stride + taps[-1]
+        copy = w.new_zeros((blocks, 2, bundle, *taps[:-1], window, bundles, bundle))
+        block, pixel, row, *lead, tap, column, channel = copy.stride()
+        # Of a bundle's rows and channels only those of the same group meet, on a diagonal; a pixel's taps are ``stride`` further on.
+        groups = bundle // channels
+        places = copy.as_strided((blocks, bundles, groups, channels, 2, *taps, channels),
+                                 (block, column, channels * (row + channel), row, pixel + stride * tap, *lead, tap, channel))
+        weights = memory.unflatten(0, (blocks, bundles, groups, channels)).unsqueeze(4)
+        places.copy_(weights.expand(places.shape))
+        return copy.reshape(blocks * 2 * bundle, *taps[:-1], window, bundles * bundle).movedim(-1, 1)
 
     return kept(w, ("strips", bundle, bundles, stride), make)
 
@@ -158,13 +200,7 @@ def folded_input(problem, memory, padded, pixels):
 
 def folded_weight(w, padded):
     """w (K, C, ..., S) as (K, ..., 1, S * padded channels) with a pitch of whole 16 bytes, and that pitch."""
-    out_channels, channels, *taps = w.shape
-    pitch = round_up(taps[-1] * padded, 16 // w.element_size())
-
-    def make():
-        copy = w.new_zeros((out_channels, *taps[:-1], pitch))
-        window = copy[..., :taps[-1] * padded].unflatten(-1, (taps[-1], padded))
-        window[..., :channels] = channels_innermost(w)
-        return copy
-
-    return kept(w, ("folded", padded), make), pitch
+    memory = channels_innermost(w)
+    taps, size = memory.shape[-2], memory.element_size()
+    pixels = next(p for p in range(taps, taps + 16) if p * padded * size % 16 == 0)
+    return kept(w, ("folded", padded), lambda: packed(memory, pixels, padded).flatten(-2)), pixels * padded
