@@ -178,8 +178,9 @@ def strip_weight(w, bundle, bundles, stride):
         block, pixel, row, *lead, tap, column, channel = copy.stride()
         # Of a bundle's rows and channels only those of the same group meet, on a diagonal; a pixel's taps are ``stride`` further on.
         groups = bundle // channels
-        places = copy.as_strided((blocks, bundles, groups, channels, 2, *taps, channels),
-                                 (block, column, channels * (row + channel), row, pixel + stride * tap, *lead, tap, channel))
+        places = copy.as_strided(
+            (blocks, bundles, groups, channels, 2, *taps, channels),
+            (block, column, channels * (row + channel), row, pixel + stride * tap, *lead, tap, channel))
         weights = memory.unflatten(0, (blocks, bundles, groups, channels)).unsqueeze(4)
         places.copy_(weights.expand(places.shape))
         return copy.reshape(blocks * 2 * bundle, *taps[:-1], window, bundles * bundle).movedim(-1, 1)
