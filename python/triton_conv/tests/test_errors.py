@@ -37,6 +37,17 @@ WRONG = [
     (dict(bias=lambda v: v["input"].new_ones(8).half()), TypeError, "bias is torch.float16, input is torch.bfloat16"),
     (dict(residual=lambda v: v["input"]), ValueError, r"residual has shape \(1, 16, 6, 6\); expected that of the output, \(1, 8, 4, 4\)"),
     (dict(activation="tanh"), ValueError, "activation is 'tanh'; expected None or one of"),
+    (dict(input=None), TypeError, "input is NoneType; expected a tensor"),
+    (dict(input=lambda v: v["input"].cpu().float().numpy()), TypeError, "input is ndarray; expected a tensor"),
+    (dict(weight=None), TypeError, "weight is NoneType; expected a tensor"),
+    (dict(bias=0.5), TypeError, "bias is float; expected a tensor"),
+    (dict(residual=1), TypeError, "residual is int; expected a tensor"),
+    (dict(groups=None), ValueError, "groups is None; expected an int"),
+    (dict(groups=1.5), ValueError, "groups is 1.5; expected an int"),
+    (dict(stride=None), ValueError, "stride is None; expected an int or 2 ints"),
+    (dict(stride="2"), ValueError, "stride is '2'; expected an int or 2 ints"),
+    (dict(padding=None), ValueError, "padding is None; expected an int or 2 ints"),
+    (dict(padding=((1, 1), (1, 0.5))), ValueError, "expected 2 pairs"),
     (dict(input=lambda v: v["input"].double()), TypeError, "input is torch.float64; expected torch.bfloat16"),
     (dict(input=lambda v: v["input"].int()), TypeError, "input is torch.int32"),
     (dict(weight=lambda v: v["weight"].float()), TypeError, "weight is torch.float32, input is torch.bfloat16"),
@@ -65,7 +76,25 @@ def test_tf32_is_asked_for():
 
 
 def test_gradients_are_refused_clearly():
-    x, w = good()["input"], good()["weight"].requires_grad_()
-    y = triton_conv.conv2d(x, w)
-    with pytest.raises(NotImplementedError, match="computes no gradients yet"):
-        y.sum().backward()
+    """Of each kind; where a tensor has none, a call within a transform is as any other."""
+    x, w = good().values()
+    conv = lambda w: triton_conv.conv2d(x, w)
+    sums = lambda w: conv(w).sum()
+    refused = pytest.raises(NotImplementedError, match="computes no gradients yet")
+    with refused:
+        sums(w.clone().requires_grad_()).backward()
+    for transform in (torch.func.grad(sums), torch.func.jacfwd(sums)):
+        with refused:
+            transform(w)
+    with refused:
+        torch.func.vmap(torch.func.grad(sums))(torch.stack([w, w]))
+    with refused:
+        torch.func.jvp(conv, (w, ), (w, ))
+    with torch.no_grad(), torch.autograd.forward_ad.dual_level():
+        with refused:
+            conv(torch.autograd.forward_ad.make_dual(w, w))
+        assert (conv(w) == 144).all()
+    scale = torch.ones((), device=x.device)
+    assert torch.func.grad(lambda scale: scale * sums(w))(scale) == 144 * 8 * 16
+    _, tangent = torch.func.jvp(lambda scale: scale * sums(w), (scale, ), (scale, ))
+    assert tangent == 144 * 8 * 16

@@ -7,6 +7,7 @@ import runpy
 import time
 import weakref
 
+import numpy
 import pytest
 import torch
 import triton_conv
@@ -71,6 +72,29 @@ def test_autocast(dtype):
     assert torch.equal(y, triton_conv.conv2d(x.to(dtype), w.to(dtype), bias.to(dtype)))
 
 
+def test_autocast_keeps_what_it_casts():
+    """Of weights, until they are written to: the second call casts its input alone, and takes the plan of a call without autocast."""
+    x, w, bias, *_ = (tensor.float() if isinstance(tensor, torch.Tensor) else tensor for tensor in arguments())
+    w = torch.nn.Parameter(w.contiguous())
+    to = torch.Tensor.to
+
+    def casts(call):
+        made = []
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(torch.Tensor, "to", lambda tensor, *rest: made.append(tensor) or to(tensor, *rest))
+            call()
+        return [name for name, tensor in dict(x=x, w=w, bias=bias).items() if any(tensor is one for one in made)]
+
+    with torch.autocast(x.device.type, dtype=torch.bfloat16), torch.no_grad():
+        call = lambda: triton_conv.conv2d(x, w, bias)
+        assert casts(call) == ["x", "w", "bias"]
+        assert casts(call) == ["x"]
+        w.mul_(2)
+        assert casts(call) == ["x", "w"]
+        y = call()
+    assert torch.equal(y, triton_conv.conv2d(x.bfloat16(), w.detach().bfloat16(), bias.bfloat16()))
+
+
 def test_modules_are_pytorchs():
     for ours, theirs, extents in [(triton_conv.nn.Conv1d, torch.nn.Conv1d, (9, )),
                                   (triton_conv.nn.Conv2d, torch.nn.Conv2d, (9, 8)),
@@ -102,8 +126,9 @@ def test_convert():
     report = triton_conv.nn.convert(model)
     assert report.converted == ["0", "2.0"]
     assert report.kept == {
-        "2.1": "Scaled is a class of its own", "3": "stride is (9, 9); more than 8 needs a filter of the same size, without padding",
-        "4": "ConvTranspose2d is a class of its own"
+        "2.1": "Scaled is a class of its own", "3":
+        "the im2col mode cannot express it: stride 9 in H is more than 8; stride 9 in W is more than 8", "4":
+        "ConvTranspose2d is a class of its own"
     }  # yapf: disable
     assert str(report).startswith("2 convolutions converted, 3 kept\n  2.1: Scaled")
     assert type(model[0]) is triton_conv.nn.Conv2d and list(model.state_dict()) == names
@@ -111,6 +136,92 @@ def test_convert():
     with torch.no_grad():
         assert relative_error(model(x), expected) < 0.02
     assert triton_conv.nn.convert(model).converted == []
+
+
+@pytest.mark.parametrize("module, extents", [
+    (torch.nn.Conv1d(8, 8, 3, dilation=20000), (50000, )),
+    (torch.nn.Conv1d(8, 8, 3, stride=9, groups=8), (30, )),
+    (torch.nn.Conv2d(8, 8, 65, dilation=2), (140, 140)),
+    (torch.nn.Conv2d(8, 8, 64, dilation=2, stride=2), (140, 139)),
+    (torch.nn.Conv2d(8, 8, 3, padding=129), (8, 8)),
+    (torch.nn.Conv2d(8, 8, 16, stride=16), (40, 32)),
+    (torch.nn.Conv2d(8, 8, 16, stride=16, padding=1), (40, 32)),
+    (torch.nn.Conv3d(8, 8, (1, 1, 9), dilation=2), (1, 1, 20)),
+    (torch.nn.Conv3d(8, 8, (1, 1, 9), dilation=2, stride=(1, 1, 2)), (1, 1, 20)),
+    (torch.nn.Conv3d(8, 8, (17, 1, 1), padding="same", padding_mode="replicate"), (20, 1, 1)),
+    (torch.nn.Conv3d(8, 8, (18, 1, 1), padding="same", padding_mode="replicate"), (20, 1, 1)),
+])  # yapf: disable
+def test_convert_keeps_what_a_call_would_refuse(module, extents):
+    """A module is swapped if and only if it computes inputs of all sizes, here of the least fitting."""
+    module = module.to(torch.bfloat16)
+    problems = list(triton_conv.nn._problems(module))
+    assert all(size >= 1 for problem in problems for size in problem.extents)
+    report = triton_conv.nn.convert(module)
+    assert (not report.kept) == (type(module) in triton_conv.nn._SWAPS.values()) and len(report.kept) < 2
+    refused = []
+    for extents in (extents, *(problem.extents for problem in problems)):
+        x = torch.empty((1, 8, *extents), dtype=torch.bfloat16)
+        if module.padding_mode != "zeros":
+            x = torch.nn.functional.pad(x, module._reversed_padding_repeated_twice, mode=module.padding_mode)
+        padding = module.padding if module.padding_mode == "zeros" else "valid"
+        stride, before, after, dilation = functional.geometry_of(len(extents), module.kernel_size, module.stride,
+                                                                 padding, module.dilation)
+        problem = functional.problem_of(x, module.weight, stride, before, after, dilation, module.groups)
+        try:
+            launch.check_supported(problem, 2)
+        except NotImplementedError:
+            refused.append(extents)
+    assert bool(refused) == bool(report.kept)
+
+
+def test_converted_modules_search_if_asked_to(monkeypatch):
+    model = torch.nn.Sequential(torch.nn.Conv2d(16, 16, 3),
+                                torch.nn.Conv2d(16, 16, 1)).to(launch.active_device(), torch.bfloat16)
+    x, asked = arguments()[0], []
+    monkeypatch.setattr(tuning, "best_tile", lambda problem, *rest: asked.append(problem.taps))
+    for autotune in (False, True):
+        for module in model:
+            module.__class__ = torch.nn.Conv2d
+        assert len(triton_conv.nn.convert(model, autotune=autotune).converted) == 2
+        with torch.no_grad():
+            model(x)
+        assert asked == ([(3, 3), (1, 1)] if autotune else [])
+
+
+def test_vmap_and_operations():
+    """Mapped over inputs it is one larger call, over weights one a weight; and PyTorch's counter counts what it counts of its own."""
+    x, w, bias, *_ = arguments()
+    xs = torch.stack([x, 2 * x, -x])
+    ws = torch.stack([w, w * 3, w.flip(0)])
+    residuals = torch.stack([triton_conv.conv2d(x, w)] * 3)
+    calls = []
+
+    def conv(x, w, residual=None):
+        return triton_conv.conv2d(x, w, bias, residual=residual, activation="relu")
+
+    for arguments_, dims in (((xs, w, None), (0, None, None)), ((x, ws, None), (None, 0, None)),
+                             ((xs, ws, residuals), 0), ((x, w, residuals), (None, None, 0)), ((xs.movedim(0, 2), w,
+                                                                                               None), (2, None, None))):
+        dims = (dims, ) * 3 if isinstance(dims, int) else dims
+        found = torch.vmap(conv, dims)(*arguments_)
+        for index in range(3):
+            one = [a if dim is None else a.select(dim, index) for a, dim in zip(arguments_, dims)]
+            assert torch.equal(found[index], conv(*one))
+    from torch.utils.flop_counter import FlopCounterMode
+    for function in (triton_conv.conv2d, torch.nn.functional.conv2d):
+        with FlopCounterMode(display=False) as counter, torch.no_grad():
+            function(x, w, bias, 2, 1)
+        calls.append(counter.get_total_flops())
+    assert calls[0] == calls[1] == 2 * (2 * 24 * 5 * 4) * 16 * 9
+
+
+def test_ints_of_other_libraries():
+    x, w, *_ = arguments()
+    expected = triton_conv.conv2d(x, w, None, (2, 1), 1)
+    forget_plans()
+    for stride, padding in (((numpy.int64(2), numpy.int32(1)), numpy.int64(1)), (torch.tensor([2, 1]),
+                                                                                 (torch.tensor(1), ) * 2)):
+        assert torch.equal(triton_conv.conv2d(x, w, None, stride, padding, numpy.int64(1), numpy.int64(1)), expected)
 
 
 def test_the_example_of_the_documentation(capsys):

@@ -60,7 +60,7 @@ def describe(layer):
     return functional.problem_of(x, w, layer["stride"], before, after, layer["dilation"], layer["groups"])
 
 
-def candidates(layer, dtype):
+def candidates(layer, dtype, autotune=False):
     """Functions without arguments that compute the layer, by name; cuBLAS where a matrix product is comparable."""
     problem = describe(layer)
     ours, theirs = CONVS[problem.rank]
@@ -71,7 +71,7 @@ def candidates(layer, dtype):
     ours_x, ours_w = (tensor.movedim(1, -1).contiguous().movedim(-1, 1) for tensor in (x, w))
     arguments = layer["stride"], layer["padding"], layer["dilation"], layer["groups"]
     found = {
-        OURS: lambda: ours(ours_x, ours_w, None, *arguments), CUDNN:
+        OURS: lambda: ours(ours_x, ours_w, None, *arguments, autotune=autotune), CUDNN:
         lambda: theirs(theirs_x, theirs_w, None, *arguments)
     }
     if problem.groups == 1:
@@ -81,12 +81,12 @@ def candidates(layer, dtype):
     return found
 
 
-def measure(layers, dtype=torch.bfloat16, rounds=15, cold=False):
+def measure(layers, dtype=torch.bfloat16, rounds=15, cold=False, autotune=False):
     """The layers with their operations and times in ms, one after the other as they are measured."""
     torch.backends.cudnn.benchmark = True
     for layer in layers:
         with torch.no_grad():
-            functions = candidates(layer, dtype)
+            functions = candidates(layer, dtype, autotune)
             found = {
                 "name": layer["name"], "gflop": describe(layer).flops * 1e-9, "ms": side_by_side(functions, rounds)
             }
@@ -147,6 +147,7 @@ def main(arguments=None):
     parser.add_argument("--input", metavar="N,C,...", help="the shape of the model's input")
     parser.add_argument("--dtype", choices=["bfloat16", "float16", "float32"], default="bfloat16")
     parser.add_argument("--cold", action="store_true", help="measure with an empty L2 as well")
+    parser.add_argument("--autotune", action="store_true", help="search for the tiles of this package's kernels first")
     parser.add_argument("--rounds", type=int, default=15)
     parser.add_argument("--out", type=pathlib.Path, help="result file to write")
     parser.add_argument("--plot", type=pathlib.Path, help="plot to write")
@@ -166,7 +167,7 @@ def main(arguments=None):
             print(f"{layer['name']:32} {describe(layer).flops * 1e-9:10.1f} GFLOP, {layer.get('count', 1)} times")
         return 1
     results = []
-    for result in measure(layers, getattr(torch, options.dtype), options.rounds, options.cold):
+    for result in measure(layers, getattr(torch, options.dtype), options.rounds, options.cold, options.autotune):
         results.append(result)
         print(line(result), flush=True)
     print(summary(results))

@@ -1,9 +1,15 @@
 """conv1d, conv2d and conv3d: PyTorch's meaning of every argument, and an epilogue fused into the kernel."""
 
+import math
+import operator
+
 import torch
 from torch import _C
+from torch.autograd import forward_ad
+from torch.utils.flop_counter import register_flop_formula
 
 from . import launch
+from . import memory as mem
 from .geometry import ConvProblem
 
 ACTIVATIONS = ("none", "relu", "silu", "gelu")
@@ -118,20 +124,36 @@ def _(input, weight, bias, residual, stride, before, after, dilation, groups, ac
     return input.new_empty((problem.batch, *problem.out, problem.out_channels)).movedim(-1, 1)
 
 
+NO_GRADIENTS = ("triton_conv computes no gradients yet: call it under torch.no_grad(), or use torch.nn.functional where gradients "
+                "are needed")  # yapf: disable
+
+
 def _backward(ctx, gradient):
-    raise NotImplementedError("triton_conv computes no gradients yet: call it under torch.no_grad(), or use "
-                              "torch.nn.functional where gradients are needed")
+    raise NotImplementedError(NO_GRADIENTS)
 
 
 torch.library.register_autograd("triton_conv::conv", _backward, lib=_library)
+
+
+def _in_autocast(device_type, tensors, kept=()):
+    """Tensors as autocast has them. Casts of those in ``kept`` are kept, as converted weights are."""
+    dtype = torch.get_autocast_dtype(device_type)
+
+    def cast(tensor):
+        if tensor is None or tensor.dtype == torch.float64 or not tensor.is_floating_point() or tensor.dtype == dtype:
+            return tensor
+        if any(tensor is one for one in kept) and not (tensor.requires_grad and torch.is_grad_enabled()):
+            return mem.kept(tensor, ("cast", dtype), lambda: tensor.to(dtype))
+        return tensor.to(dtype)
+
+    return [cast(tensor) for tensor in tensors]
 
 
 def _autocast(device_type, key):
     """Under autocast everything comes in its dtype, as PyTorch does it for convolutions."""
 
     def conv(input, weight, bias, residual, *rest):
-        dtype = torch.get_autocast_dtype(device_type)
-        tensors = (tensor if tensor is None else tensor.to(dtype) for tensor in (input, weight, bias, residual))
+        tensors = _in_autocast(device_type, (input, weight, bias, residual))
         with torch.amp.autocast(device_type, enabled=False):
             return torch.ops.triton_conv.conv(*tensors, *rest)
 
@@ -142,11 +164,48 @@ _autocast("cuda", "AutocastCUDA")
 _autocast("cpu", "AutocastCPU")
 
 
+@torch.library.register_vmap("triton_conv::conv", lib=_library)
+def _(info, in_dims, input, weight, bias, residual, *rest):
+    """Inputs of one weight are a larger batch; weights have a call each."""
+    many = info.batch_size
+
+    def mapped(tensor, dim):
+        return tensor.expand(many, *tensor.shape) if dim is None else tensor.movedim(dim, 0)
+
+    if in_dims[1] is None and in_dims[2] is None:
+        x = mapped(input, in_dims[0])
+        residual = None if residual is None else mapped(residual, in_dims[3]).flatten(0, 1)
+        y = torch.ops.triton_conv.conv(x.flatten(0, 1), weight, bias, residual, *rest)
+        return y.unflatten(0, x.shape[:2]), 0
+    calls = zip(*([None] * many if tensor is None else mapped(tensor, dim).unbind()
+                  for tensor, dim in zip((input, weight, bias, residual), in_dims)))
+    return torch.stack([torch.ops.triton_conv.conv(*call, *rest) for call in calls]), 0
+
+
+@register_flop_formula(torch.ops.triton_conv.conv)
+def _(input, weight, *arguments, out_shape, **options):
+    return 2 * math.prod(out_shape) * math.prod(weight[1:])
+
+
+def whole_number(name, value):
+    """An int, or what stands for one, as numbers of NumPy do."""
+    try:
+        return operator.index(value)
+    except TypeError:
+        raise ValueError(f"{name} is {value!r}; expected an int") from None
+
+
 def per_dimension(name, value, rank, least):
-    values = (value, ) * rank if isinstance(value, (int, float)) else tuple(value)
+    try:
+        values = (operator.index(value), ) * rank
+    except TypeError:
+        try:
+            values = tuple(map(operator.index, value))
+        except TypeError:
+            values = ()
     if len(values) == 1:
         values *= rank
-    if len(values) != rank or not all(isinstance(v, int) and v >= least for v in values):
+    if len(values) != rank or any(v < least for v in values):
         raise ValueError(f"{name} is {value!r}; expected an int or {rank} ints of at least {least}")
     return values
 
@@ -154,22 +213,23 @@ def per_dimension(name, value, rank, least):
 def padding_of(padding, taps, stride, dilation):
     """Padding before and after each dimension, from PyTorch's forms or from (before, after) pairs."""
     rank = len(taps)
-    if padding == "valid":
-        return (0, ) * rank, (0, ) * rank
-    if padding == "same":
+    if isinstance(padding, str):
+        if padding == "valid":
+            return (0, ) * rank, (0, ) * rank
+        if padding != "same":
+            raise ValueError(f"padding is {padding!r}; expected 'same', 'valid', ints or pairs")
         if any(s != 1 for s in stride):
             raise ValueError(f"padding is 'same' and stride is {tuple(stride)}; expected a stride of 1")
         total = [(t - 1) * d for t, d in zip(taps, dilation)]
         return tuple(t // 2 for t in total), tuple(t - t // 2 for t in total)
-    if isinstance(padding, str):
-        raise ValueError(f"padding is {padding!r}; expected 'same', 'valid', ints or pairs")
-    if not isinstance(padding, int) and any(isinstance(pad, (tuple, list)) for pad in padding):
-        if len(padding) != rank or not all(
-                isinstance(pad, (tuple, list)) and len(pad) == 2 and all(isinstance(p, int) and p >= 0
-                                                                         for p in pad)
-                for pad in padding):
+    if isinstance(padding, (tuple, list)) and any(isinstance(pad, (tuple, list)) for pad in padding):
+        try:
+            pairs = [tuple(map(operator.index, pad)) for pad in padding]
+        except TypeError:
+            pairs = []
+        if len(pairs) != rank or any(len(pair) != 2 or min(pair) < 0 for pair in pairs):
             raise ValueError(f"padding is {padding!r}; expected {rank} pairs (before, after) of ints of at least 0")
-        return tuple(before for before, _ in padding), tuple(after for _, after in padding)
+        return tuple(before for before, _ in pairs), tuple(after for _, after in pairs)
     pads = per_dimension("padding", padding, rank, 0)
     return pads, pads
 
@@ -189,10 +249,19 @@ _is_autocast, _tracing_state, _transforms = (_C._is_any_autocast_enabled, _C._ge
 _is_grad_enabled, _current_device = torch.is_grad_enabled, torch.cuda.current_device
 
 
+def _has_autocast(device_type):
+    return torch.amp.is_autocast_available(device_type) and torch.is_autocast_enabled(device_type)
+
+
+def _is_watched():
+    """Whether a trace, transform or mode has to see the operator."""
+    return (_is_compiling() or _dispatch_modes() or _function_modes() or _tracing_state() is not None
+            or _transforms() is not None)
+
+
 def _is_plain(input, weight, bias, residual):
     """Whether only values are asked for: no gradient, trace, transform, autocast or mode that would have to see the operator."""
-    if (_is_compiling() or _dispatch_modes() or _function_modes() or _is_autocast() or _tracing_state() is not None
-            or _transforms() is not None):
+    if _is_watched() or _is_autocast() or forward_ad._current_level >= 0:
         return False
     if type(input) not in _PLAIN_TYPES or type(weight) not in _PLAIN_TYPES or not (
         (bias is None or type(bias) in _PLAIN_TYPES) and (residual is None or type(residual) in _PLAIN_TYPES)):
@@ -206,20 +275,57 @@ def _is_plain(input, weight, bias, residual):
     return input.is_cpu
 
 
-def convolve(rank, input, weight, bias, stride, padding, dilation, groups, activation, residual, autotune):
-    """Calls that need nothing of PyTorch's dispatcher go past it, and those like an earlier one to its plan at once."""
-    dimensions = input.ndim
-    if dimensions != rank + 2 and dimensions != rank + 1:
+def _refuse_gradients(tensors):
+    """Of transforms and forward mode, which would not reach the operator's backward, or take its tangents for zero."""
+    for tensor in tensors:
+        if tensor is None:
+            continue
+        if (_transforms() is not None and _is_grad_enabled() and tensor.requires_grad
+                or forward_ad._current_level >= 0 and forward_ad.unpack_dual(tensor).tangent is not None):
+            raise NotImplementedError(NO_GRADIENTS)
+
+
+def _convolve_seen(rank, input, weight, bias, stride, padding, dilation, groups, activation, residual, autotune):
+    """As ``convolve``, through the operator, which PyTorch sees; or without what hides that values are all that is asked for."""
+    tensors = input, weight, bias, residual
+    for name, tensor in zip(("input", "weight", "bias", "residual"), tensors):
+        if not isinstance(tensor, torch.Tensor) and (tensor is not None or name in ("input", "weight")):
+            raise TypeError(f"{name} is {type(tensor).__name__}; expected a tensor")
+    if not has_batch(rank, input):
+        return _convolve_one(rank, input, weight, bias, stride, padding, dilation, groups, activation, residual,
+                             autotune)
+    if not _is_compiling():
+        _refuse_gradients(tensors)
+    device_type = input.device.type
+    if _is_autocast() and not _is_watched() and _has_autocast(device_type):
+        input, weight, bias, residual = _in_autocast(device_type, tensors, kept=(weight, bias))
+        with torch.amp.autocast(device_type, enabled=False):
+            return convolve(rank, input, weight, bias, stride, padding, dilation, groups, activation, residual,
+                            autotune)
+    geometry = geometry_of(rank, weight.shape[2:], stride, padding, dilation)
+    return torch.ops.triton_conv.conv(input, weight, bias, residual, *geometry, whole_number("groups", groups),
+                                      activation or "none", autotune)
+
+
+def has_batch(rank, input):
+    if input.ndim not in (rank + 2, rank + 1):
         raise ValueError(f"input has shape {tuple(input.shape)}; expected {rank + 2} dimensions (N, C, "
                          f"{', '.join('DHW'[-rank:])}), or one less without a batch")
-    if dimensions == rank + 1:
-        residual = None if residual is None else residual.unsqueeze(0)
-        return convolve(rank, input.unsqueeze(0), weight, bias, stride, padding, dilation, groups, activation, residual,
-                        autotune).squeeze(0)
+    return input.ndim == rank + 2
+
+
+def _convolve_one(rank, input, weight, bias, stride, padding, dilation, groups, activation, residual, autotune):
+    """As ``convolve``, for an input and a residual without a batch."""
+    residual = None if residual is None else residual.unsqueeze(0)
+    return convolve(rank, input.unsqueeze(0), weight, bias, stride, padding, dilation, groups, activation, residual,
+                    autotune).squeeze(0)
+
+
+def convolve(rank, input, weight, bias, stride, padding, dilation, groups, activation, residual, autotune):
+    """Calls that need nothing of PyTorch's dispatcher go past it, and those like an earlier one to its plan at once."""
     if not _is_plain(input, weight, bias, residual):
-        geometry = geometry_of(rank, weight.shape[2:], stride, padding, dilation)
-        return torch.ops.triton_conv.conv(input, weight, bias, residual, *geometry, groups, activation or "none",
-                                          autotune)
+        return _convolve_seen(rank, input, weight, bias, stride, padding, dilation, groups, activation, residual,
+                              autotune)
     key = (rank, launch.active_driver(), _likeness(input), _likeness(weight), _likeness(bias), _likeness(residual),
            stride, padding, dilation, groups, activation, autotune,
            input.dtype == torch.float32 and torch.backends.cudnn.allow_tf32)  # yapf: disable
@@ -229,9 +335,12 @@ def convolve(rank, input, weight, bias, stride, padding, dilation, groups, activ
     except TypeError:  # lists are not
         plan, hashed = None, False
     if plan is None:
+        if not has_batch(rank, input):
+            return _convolve_one(rank, input, weight, bias, stride, padding, dilation, groups, activation, residual,
+                                 autotune)
         stride, before, after, dilation = geometry_of(rank, weight.shape[2:], stride, padding, dilation)
-        plan = _plan_of(input, weight, bias, residual, stride, before, after, dilation, groups, activation or "none",
-                        autotune)
+        plan = _plan_of(input, weight, bias, residual, stride, before, after, dilation, whole_number("groups", groups),
+                        activation or "none", autotune)
         if len(_quick_plans) >= MOST_PLANS:
             _quick_plans.clear()
         if hashed:

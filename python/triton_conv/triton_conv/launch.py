@@ -456,9 +456,14 @@ def run(problem, x, w, epilogue, autotune=False):
     return y[..., :out_channels].contiguous() if whole != out_channels else y
 
 
+def obstacles_of(problem, size):
+    """Why a problem cannot be computed, as a list of sentences; empty if it can."""
+    return problem.obstacles() if suits_tensor_cores(problem, size) and not are_patches(problem) else []
+
+
 def check_supported(problem, size):
-    obstacles = problem.obstacles() if suits_tensor_cores(problem, size) else []
-    if obstacles and not are_patches(problem):
+    obstacles = obstacles_of(problem, size)
+    if obstacles:
         raise NotImplementedError("the im2col mode cannot express this convolution: " + "; ".join(obstacles) +
                                   ". Use torch.nn.functional for this layer")
 
