@@ -63,16 +63,31 @@ def test_wrong_calls(changes, error, message):
     assert (triton_conv.conv2d(**good()) == 144).all()
 
 
-def test_tf32_is_asked_for():
+@pytest.fixture
+def precisions():
+    cudnn = torch.backends.cudnn
+    found = [(module, module.fp32_precision) for module in (cudnn.conv, cudnn.rnn, cudnn, torch.backends)]
+    yield
+    for module, precision in found:
+        module.fp32_precision = precision
+
+
+def test_tf32_is_asked_for(precisions):
+    """By both of PyTorch's ways, of which the older cannot be read after some uses of the newer."""
+    cudnn = torch.backends.cudnn
     x, w = (good()[name].float() for name in ("input", "weight"))
     assert (triton_conv.conv2d(x, w) == 144).all()
-    allowed = torch.backends.cudnn.allow_tf32
-    torch.backends.cudnn.allow_tf32 = False
-    try:
-        with pytest.raises(TypeError, match="allow_tf32 is False"):
-            triton_conv.conv2d(x, w)
-    finally:
-        torch.backends.cudnn.allow_tf32 = allowed
+    with cudnn.flags(allow_tf32=False), pytest.raises(TypeError, match="set torch.backends.cudnn.allow_tf32 or"):
+        triton_conv.conv2d(x, w)
+    for conv, rnn, everywhere, allowed in (("ieee", "tf32", "tf32", False), ("tf32", "ieee", "ieee", True),
+                                           ("none", "ieee", "tf32", True), ("none", "tf32", "ieee", False)):
+        torch.backends.fp32_precision = everywhere
+        cudnn.fp32_precision, cudnn.conv.fp32_precision, cudnn.rnn.fp32_precision = "none", conv, rnn
+        if allowed:
+            assert (triton_conv.conv2d(x, w) == 144).all()
+        else:
+            with pytest.raises(TypeError, match="conv.fp32_precision = 'tf32'"):
+                triton_conv.conv2d(x, w)
 
 
 def test_gradients_are_refused_clearly():

@@ -47,6 +47,13 @@ def problem_of(input, weight, stride, before, after, dilation, groups):
     return problem
 
 
+def allows_tf32():
+    """As cuDNN's convolutions follow it. PyTorch has two ways to set it since 2.9, and reading the older one fails after some uses
+    of the newer."""
+    cudnn = torch.backends.cudnn
+    return cudnn.conv.fp32_precision == "tf32" if hasattr(cudnn, "conv") else cudnn.allow_tf32
+
+
 def check_tensors(input, weight, bias, residual, activation):
     target = launch.active_target()
     if target is None or target.backend != "cuda" or target.arch // 10 not in (9, 10):
@@ -56,9 +63,10 @@ def check_tensors(input, weight, bias, residual, activation):
     device = launch.active_device()
     if input.dtype not in DTYPES:
         raise TypeError(f"input is {input.dtype}; expected torch.bfloat16, torch.float16 or torch.float32")
-    if input.dtype == torch.float32 and not torch.backends.cudnn.allow_tf32:
-        raise TypeError("input is torch.float32, which is computed as tf32; torch.backends.cudnn.allow_tf32 is False: "
-                        "allow it, or convert to bfloat16 or float16")
+    if input.dtype == torch.float32 and not allows_tf32():
+        raise TypeError("input is torch.float32, which is computed as tf32, and PyTorch's settings for cuDNN do not allow that: "
+                        "set torch.backends.cudnn.allow_tf32 or, since PyTorch 2.9, torch.backends.cudnn.conv.fp32_precision "
+                        "= 'tf32', or convert to bfloat16 or float16")  # yapf: disable
     for name, tensor in (("input", input), ("weight", weight), ("bias", bias), ("residual", residual)):
         if tensor is None:
             continue
@@ -94,7 +102,7 @@ def _likeness(tensor):
 def _plan_of(input, weight, bias, residual, stride, before, after, dilation, groups, activation, autotune):
     key = (launch.active_driver(), _likeness(input), _likeness(weight), _likeness(bias), _likeness(residual), tuple(stride),
            tuple(before), tuple(after), tuple(dilation), groups, activation, autotune,
-           input.dtype == torch.float32 and torch.backends.cudnn.allow_tf32)  # yapf: disable
+           input.dtype == torch.float32 and allows_tf32())  # yapf: disable
     plan = _plans.get(key)
     if plan is None:
         problem = problem_of(input, weight, stride, before, after, dilation, groups)
@@ -328,7 +336,7 @@ def convolve(rank, input, weight, bias, stride, padding, dilation, groups, activ
                               autotune)
     key = (rank, launch.active_driver(), _likeness(input), _likeness(weight), _likeness(bias), _likeness(residual),
            stride, padding, dilation, groups, activation, autotune,
-           input.dtype == torch.float32 and torch.backends.cudnn.allow_tf32)  # yapf: disable
+           input.dtype == torch.float32 and allows_tf32())  # yapf: disable
     try:
         plan = _quick_plans.get(key)
         hashed = True
