@@ -461,6 +461,44 @@ def test_a_stream_waits_for_weights_that_another_converts(kind):
         assert all(torch.equal(result, expected) for result in results)
 
 
+def test_what_outlives_a_call_is_made_by_another_thread(monkeypatch):
+    """Where the memory of graphs is not, which torch.compile gives to the thread that warms them up."""
+    mem, made = launch.mem, []
+    lasting = mem.lasting
+    monkeypatch.setattr(mem, "lasting", lambda make, device: made.append(lasting(make, device)) or made[-1])
+    device = launch.active_device()
+    assert lasting(threading.get_ident, device) != threading.get_ident()
+    counters = launch.Counters(device)
+    kept = [counters.unused, counters.take(4, 0), counters.captured, counters.sums(10, 0)]
+    assert counters.take(4, 0) is kept[1] and counters.sums(9, 0) is kept[3]
+    x, w = tensors(2, 1, 16, (6, 6), 8, (3, 3), torch.bfloat16)
+    kept.append(mem.weight_memory(w.contiguous())[0])
+    assert {id(tensor) for tensor in made} == {id(tensor) for tensor in kept} and len(made) == 5
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="CUDA graphs need a GPU")
+def test_compiled_into_graphs():
+    """By torch.compile, whose graphs share memory that nothing else may hold: a stem, weights to convert, strips, parts."""
+    torch._dynamo.reset()
+    forget = launch._counters.copy()
+    launch._counters.clear()
+    model = torch.nn.Sequential(triton_conv.nn.Conv2d(3, 64, 7, stride=2, padding=3),
+                                triton_conv.nn.Conv2d(64, 64, 3, padding=1, groups=16),
+                                triton_conv.nn.Conv2d(64, 512, 3, stride=4, padding=1),
+                                triton_conv.nn.Conv2d(512, 512, 3, padding=1))
+    model = model.to("cuda", torch.bfloat16)
+    compiled = torch.compile(model, backend="cudagraphs")
+    with torch.no_grad():
+        for seed in range(6):
+            x = torch.randn(1, 3, 56, 56, generator=torch.Generator().manual_seed(seed)).to("cuda", torch.bfloat16)
+            y = compiled(x).clone()
+            assert torch.equal(y, model(x))
+            if seed == 3:
+                for parameter in model.parameters():
+                    parameter.mul_(0.5)
+    launch._counters.update(forget)
+
+
 def test_a_converted_weight_is_kept_until_it_changes():
     x, w = tensors(2, 1, 16, (6, 6), 8, (3, 3), torch.bfloat16)
     w = w.contiguous()

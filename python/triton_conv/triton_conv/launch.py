@@ -89,7 +89,10 @@ class Counters:
         self.of_streams: dict = {}
         self.sums_of_streams: dict = {}
         self.captured, self.used = None, 0
-        self.unused = torch.zeros(4, dtype=torch.int32, device=device)
+        self.unused = self.zeros(4)
+
+    def zeros(self, count):
+        return mem.lasting(lambda: torch.zeros(count, dtype=torch.int32, device=self.device), self.device)
 
     def take(self, count, stream):
         if self.device.type == "cuda" and torch.cuda.is_current_stream_capturing():
@@ -101,17 +104,18 @@ class Counters:
         found = self.of_streams.get(stream)
         if found is None:
             if self.captured is None:
-                self.captured = torch.zeros(CAPTURED_COUNTERS, dtype=torch.int32, device=self.device)
-            found = self.of_streams[stream] = torch.zeros(MOST_COUNTERS, dtype=torch.int32, device=self.device)
+                self.captured = self.zeros(CAPTURED_COUNTERS)
+            found = self.of_streams[stream] = self.zeros(MOST_COUNTERS)
         return found
 
     def sums(self, count, stream):
         """Memory for the sums of a launch's parts of tiles."""
+        allocate = functools.partial(torch.empty, count, dtype=torch.float32, device=self.device)
         if self.device.type == "cuda" and torch.cuda.is_current_stream_capturing():
-            return torch.empty(count, dtype=torch.float32, device=self.device)  # the graph's own
+            return allocate()  # the graph's own
         found = self.sums_of_streams.get(stream)
         if found is None or found.numel() < count:
-            found = self.sums_of_streams[stream] = torch.empty(count, dtype=torch.float32, device=self.device)
+            found = self.sums_of_streams[stream] = mem.lasting(allocate, self.device)
         return found
 
 

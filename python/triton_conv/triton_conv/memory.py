@@ -3,7 +3,9 @@
 Memory has channels innermost: x (N, *extents, C), w (K, *taps, C), y (N, *out, K).
 """
 
+import contextlib
 import math
+from concurrent.futures import ThreadPoolExecutor
 
 import torch
 from torch.utils.weak import WeakIdKeyDictionary
@@ -71,6 +73,24 @@ def padded_channels(memory, channels):
     return copy
 
 
+def lasting(make, device):
+    """``make()``, whose memory outlives the call.
+
+    It is made by another thread, on the caller's stream. What the caller allocates may come from memory that graphs are to
+    overwrite, as while torch.compile makes its own.
+    """
+    stream = torch.cuda.current_stream(device) if device.type == "cuda" else None
+    if stream is not None and torch.cuda.is_current_stream_capturing():
+        return make()
+
+    def run():
+        with contextlib.nullcontext() if stream is None else torch.cuda.stream(stream), torch.no_grad():
+            return make()
+
+    with ThreadPoolExecutor(1) as executor:
+        return executor.submit(run).result()
+
+
 def is_captured(tensor):
     """Whether what is done with it becomes part of a CUDA graph, instead of being done."""
     return tensor.is_cuda and torch.cuda.is_current_stream_capturing()
@@ -110,8 +130,7 @@ def kept(tensor, purpose, make):
         copies = {}
         _copies[tensor] = now, copies
     if purpose not in copies:
-        with torch.inference_mode(False), torch.no_grad():  # copies of copies are kept as well
-            copies[purpose] = Copy(make())
+        copies[purpose] = Copy(lasting(make, tensor.device))
     return copies[purpose].on_current_stream()
 
 
