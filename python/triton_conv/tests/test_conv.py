@@ -2,8 +2,10 @@
 
 import collections
 import dataclasses
+import functools
 import itertools
 import random
+import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
 
@@ -15,6 +17,7 @@ import triton_conv
 from triton_conv import functional, geometry, heuristics, launch
 from triton_conv.kernels.direct import direct_kernel
 from triton_conv.kernels.fprop import fprop_kernel
+from triton_conv.kernels.pack import pack_kernel
 
 DTYPES = [torch.bfloat16, torch.float16, torch.float32]
 # The largest relative error of one rounding, of the result to 16 bits or of an operand to tf32.
@@ -303,7 +306,7 @@ def test_infinities_and_nans_spread_as_in_float64(kind, monkeypatch):
 
 @pytest.fixture
 def nothing_compiled(monkeypatch, tmp_path):
-    for kernel in (fprop_kernel, direct_kernel):
+    for kernel in (fprop_kernel, direct_kernel, pack_kernel):
         monkeypatch.setattr(kernel, "device_caches", collections.defaultdict(kernel.create_binder))
     with triton.knobs.cache.scope():
         triton.knobs.cache.dir = str(tmp_path)
@@ -333,6 +336,34 @@ def test_first_calls_where_the_caller_lets_kernels_compile_in_threads(nothing_co
             x, w = tensors(2, 1, 32, (9, 9), 32, (3, 3), torch.bfloat16, groups)
             for _ in range(2):
                 check(x, w, before=1, groups=groups)
+
+
+AHEAD = ("several tiles and steps", "a stem", "odd channels", "narrow groups", "narrow groups in strips", "patches",
+         "depthwise")
+
+
+def test_compiling_ahead(nothing_compiled):
+    """All kernels that calls will need are compiled while each gives zeros, or what it computes by a kernel that is there."""
+    calls, checks = [], []
+    for (N, C, extents, K, taps), options in (KINDS[kind] for kind in AHEAD):
+        groups, others = options.get("groups", 1), {name: value for name, value in options.items() if name != "groups"}
+        x, w = tensors(len(extents), N, C, extents, K, taps, torch.bfloat16, groups)
+        names = dict(stride="stride", before="padding", dilation="dilation")
+        calls.append(
+            functools.partial(OURS[len(extents)], x, w, groups=groups,
+                              **{names[name]: value
+                                 for name, value in others.items()}))
+        checks.append(functools.partial(check, x, w, groups=groups, **others))
+    compiled = []
+    with triton.knobs.compilation.scope():
+        triton.knobs.compilation.listener = lambda *, src, **_: compiled.append(src.name)
+        with triton_conv.compile_ahead(2):
+            assert not any(call().any() for call in calls)
+        assert len(compiled) >= 6 and {"fprop_kernel", "direct_kernel", "pack_kernel"} == set(compiled)
+        compiled.clear()
+        for call in checks:
+            call()
+        assert not compiled
 
 
 def test_a_residual_at_an_odd_address():

@@ -1,17 +1,14 @@
 """From a problem and tensors to launches: which kernel, on which memory."""
 
-import contextlib
 import dataclasses
 import functools
 import math
-from concurrent.futures import ThreadPoolExecutor
 
 import torch
 import triton
 from triton.backends.nvidia.driver import CudaLauncher, wrap_handle_tensordesc
-from triton.runtime._async_compile import active_mode
 
-from . import descriptors, heuristics, tuning
+from . import ahead, descriptors, heuristics, tuning
 from . import memory as mem
 from .geometry import ConvProblem, ceil_div, fold_width, folded_row, in_strips, round_up, split_batch
 from .kernels.direct import direct_kernel
@@ -225,7 +222,10 @@ class FpropLaunch:
         descriptors, tensors = self.descriptors_and_tensors(x, w, y, bias, residual, counter, sums)
         arguments = *descriptors, *tensors, *self.sizes, *self.constants
         if self.compiled is None:
-            kernel = fprop_kernel[self.grid](*arguments, num_warps=self.num_warps, launch_pdl=True)
+            kernel = ahead.launcher(fprop_kernel, self.grid)(*arguments, num_warps=self.num_warps, launch_pdl=True)
+            if ahead.only_compiling():
+                y.zero_()
+                return
             if isinstance(kernel, triton.FutureKernel):
                 kernel = kernel.result()
             self.compiled = kernel
@@ -254,17 +254,6 @@ class FpropLaunch:
                                None, None, None, None, None, run.arg_annotations, run.kernel_signature)
 
 
-@contextlib.contextmanager
-def compiling_beside(warm_up):
-    """Launches in here compile their kernels while ``warm_up`` does so with its own."""
-    if active_mode.get() is not None:  # the caller's, and there is one at a time
-        yield
-        return
-    with ThreadPoolExecutor(2) as executor, triton.AsyncCompileMode(executor):
-        warm_up()
-        yield
-
-
 def launch_fprop(problem, x, strides, w, pitch, y, epilogue, tile=None, autotune=False, state=None, warm_up=None):
     """One launch on the tensor cores, prepared at the first of its kind. ``state``, if given, has counters and then a flag,
     set if a sum is not finite. ``warm_up``, if given, compiles what comes after."""
@@ -279,7 +268,8 @@ def launch_fprop(problem, x, strides, w, pitch, y, epilogue, tile=None, autotune
         launch = _launches[key] = FpropLaunch(problem, x, strides, w, pitch, y, epilogue, tile, autotune, state
                                               is not None)
         if warm_up is not None:
-            with compiling_beside(warm_up):
+            with ahead.beside(threads=2):
+                warm_up()
                 launch(x, w, y, bias, epilogue.residual, state)
             return
     launch(x, w, y, bias, epilogue.residual, state)
@@ -305,10 +295,12 @@ def launch_direct(problem, x, w, y, epilogue, flag=None, only_compile=False):
     programs = None if flag is None else 4 * multiprocessors(triton.runtime.driver.active, x.device.index or 0)
     grid, sizes, constants = direct_arguments(problem, x.stride()[:-1], programs)
     residual, bias = epilogue.residual, epilogue.bias
-    launch = functools.partial(direct_kernel.warmup, grid=grid) if only_compile else direct_kernel[grid]
+    launch = functools.partial(direct_kernel.warmup, grid=grid) if only_compile else ahead.launcher(direct_kernel, grid)
     launch(x, w, y, y if residual is None else residual, w if bias is None else bias,
            counters(x.device).unused if flag is None else flag, *sizes, **constants, **epilogue.options(), REPAIRS=flag
            is not None, num_warps=4, launch_pdl=True)
+    if ahead.only_compiling():
+        y.zero_()
 
 
 def suits_tensor_cores(problem, size):

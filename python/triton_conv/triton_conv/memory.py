@@ -10,6 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 import torch
 from torch.utils.weak import WeakIdKeyDictionary
 
+from . import ahead
 from .geometry import ceil_div, round_up
 from .kernels.pack import pack_kernel
 
@@ -53,8 +54,9 @@ def packed(memory, pixels, padded, before=0):
     x_d, x_h = (0, 0, *strides[1:-2])[-2:]
     block = min(1024, max(256, 1 << (pixels * padded - 1).bit_length()))
     grid = (math.prod(lines) * ceil_div(pixels * padded, block), )
-    pack_kernel[grid](memory, copy, depth, height, extent, channels, pixels, padded, before, strides[0], x_d, x_h,
-                      strides[-2], strides[-1], BLOCK=block, num_warps=4, launch_pdl=True)
+    launch = ahead.launcher(pack_kernel, grid)
+    launch(memory, copy, depth, height, extent, channels, pixels, padded, before, strides[0], x_d, x_h, strides[-2],
+           strides[-1], BLOCK=block, num_warps=4, launch_pdl=True)
     return copy
 
 

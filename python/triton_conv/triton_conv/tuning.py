@@ -10,7 +10,7 @@ import tempfile
 import torch
 import triton
 
-from . import heuristics, timing
+from . import ahead, heuristics, timing
 
 
 def file_of(device):
@@ -64,8 +64,13 @@ def best_tile(problem, dtype, device, shapes, multiprocessors, options, flagged,
                                   for field in dataclasses.fields(heuristics.Tile)}:  # not of another version
         return heuristics.Tile(**known)
     tiles = candidates(problem, dtype.itemsize, shapes, multiprocessors, not flagged, may_strip)
+    launches = {tile: launch_with(tile) for tile in tiles}
     print(f"triton_conv: timing {len(tiles)} tiles for {problem}", file=sys.stderr)
-    times = timing.side_by_side({tile: launch_with(tile) for tile in tiles}, rounds=7)
+    with ahead.compile_ahead():
+        for launch in launches.values():
+            launch()
+    with ahead.launching():
+        times = timing.side_by_side(launches, rounds=7)
     for tile, ms in sorted(times.items(), key=lambda item: item[1]):
         print(f"  {heuristics.name_of(tile)}: {ms:.4f} ms", file=sys.stderr)
     tile = min(times, key=times.__getitem__)
