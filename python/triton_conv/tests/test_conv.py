@@ -5,7 +5,6 @@ import dataclasses
 import functools
 import itertools
 import random
-import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
 
