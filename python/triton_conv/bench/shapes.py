@@ -50,7 +50,9 @@ def main():
     torch.backends.cudnn.benchmark = True
     rows = []
     files = options.layers or [HERE / "layers.json", HERE / "small.json"]
-    for layer in [layer for file in files for layer in json.loads(file.read_text())]:
+    layers = [layer for file in files for layer in json.loads(file.read_text())]
+    bench.compile_kernels(layers, functions_of=lambda layer, dtype: candidates(layer, dtype)[1])
+    for layer in layers:
         problem, functions = candidates(layer)
         if len(functions) == 1:
             continue

@@ -86,6 +86,16 @@ def test_the_librarys_results_are_of_all_layers(name, layers):
     assert not results["environment"]["commit"].endswith("dirty")
 
 
+def test_layers_of_few_channels_can_be_in_strips():
+    """What a search finds there is not measured yet: ``python -m triton_conv.bench --autotune few.json``."""
+    layers = json.loads((HERE / "few.json").read_text())
+    for layer in layers:
+        problem = bench.describe(layer)
+        strips = heuristics.possible_strips(problem, 2, 132)
+        assert strips and all(problem.out[-1] % tile.strip == 0 for tile in strips)
+    assert len({layer["name"] for layer in layers}) == len(layers) == 14
+
+
 def test_few_kernels_serve_all_layers():
     """Sizes are arguments of a kernel, and tiles few."""
     kernels: set = set()

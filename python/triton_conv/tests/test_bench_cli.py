@@ -5,7 +5,7 @@ import pathlib
 
 import pytest
 import torch
-from triton_conv import bench
+from triton_conv import ahead, bench
 
 LAYERS = json.loads((pathlib.Path(__file__).parents[1] / "bench" / "layers.json").read_text())
 SHARED = torch.nn.Conv2d(8, 8, 3, padding="same")
@@ -50,6 +50,17 @@ def test_results():
     assert bench.summary(results) == {"of_cudnn_geomean": pytest.approx(1), "of_cudnn_least": 0.5}
     assert bench.line(results[0]).endswith("triton_conv 100, cuDNN 50, cuBLAS GEMM 100 TFLOP/s; of cuDNN 2.00")
     assert bench.line(results[1]).endswith("of cuDNN 0.50, cold 1.50")
+
+
+def test_kernels_are_compiled_before_they_are_measured():
+    asked = []
+
+    def functions_of(layer, dtype):
+        note = lambda name: lambda: asked.append((layer, name, dtype, ahead.only_compiling()))
+        return {name: note(name) for name in (bench.OURS, bench.CUDNN, bench.CUBLAS, "another tile")}
+
+    bench.compile_kernels(["a", "b"], torch.float16, functions_of)
+    assert asked == [(layer, name, torch.float16, True) for layer in "ab" for name in (bench.OURS, "another tile")]
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="with a GPU it measures")

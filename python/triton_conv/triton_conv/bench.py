@@ -18,6 +18,7 @@ import torch
 import torch.nn.functional as F
 
 from . import functional
+from .ahead import compile_ahead
 from .timing import environment, geomean, side_by_side, side_by_side_cold
 
 OURS, CUDNN, CUBLAS = "triton_conv", "cuDNN", "cuBLAS GEMM"
@@ -79,6 +80,15 @@ def candidates(layer, dtype, autotune=False):
                 for rows in (problem.rows, problem.out_channels))
         found[CUBLAS] = lambda: a @ b.T
     return found
+
+
+def compile_kernels(layers, dtype=torch.bfloat16, functions_of=candidates):
+    """All that ``functions_of(layer, dtype)`` need but cuDNN's and cuBLAS's, side by side."""
+    with compile_ahead(), torch.no_grad():
+        for layer in layers:
+            for name, function in functions_of(layer, dtype).items():
+                if name not in (CUDNN, CUBLAS):
+                    function()
 
 
 def measure(layers, dtype=torch.bfloat16, rounds=15, cold=False, autotune=False):
@@ -166,6 +176,8 @@ def main(arguments=None):
         for layer in layers:
             print(f"{layer['name']:32} {describe(layer).flops * 1e-9:10.1f} GFLOP, {layer.get('count', 1)} times")
         return 1
+    if not options.autotune:  # which compiles more, layer by layer
+        compile_kernels(layers, getattr(torch, options.dtype))
     results = []
     for result in measure(layers, getattr(torch, options.dtype), options.rounds, options.cold, options.autotune):
         results.append(result)
