@@ -215,6 +215,29 @@ def test_vmap_and_operations():
     assert calls[0] == calls[1] == 2 * (2 * 24 * 5 * 4) * 16 * 9
 
 
+class Marked(torch.Tensor):
+    pass
+
+
+def test_what_overrides_functions():
+    """Tracing by torch.fx, tensors of other classes, and a default device, with which calls are as short as without."""
+    model = torch.nn.Sequential(torch.nn.Conv2d(16, 24, 3, padding="same"), torch.nn.ReLU(), torch.nn.Conv2d(24, 16, 1))
+    model = model.to(launch.active_device(), torch.bfloat16).eval()
+    triton_conv.nn.convert(model)
+    x, w, bias, *_ = arguments()
+    with torch.no_grad():
+        traced = torch.fx.symbolic_trace(model)
+        assert [node.target for node in traced.graph.nodes if node.op == "call_function"] == [triton_conv.conv2d] * 2
+        assert torch.equal(traced(x), model(x))
+    expected = triton_conv.conv2d(x, w, bias, padding=1, activation="relu")
+    marked = triton_conv.conv2d(x.as_subclass(Marked), w, bias, padding=1, activation="relu")
+    assert type(marked) is Marked and torch.equal(marked.as_subclass(torch.Tensor), expected)
+    forget_plans()
+    with torch.device(launch.active_device()):
+        assert torch.equal(triton_conv.conv2d(x, w, bias, padding=1, activation="relu"), expected)
+    assert len(functional._quick_plans) == 1
+
+
 def test_ints_of_other_libraries():
     x, w, *_ = arguments()
     expected = triton_conv.conv2d(x, w, None, (2, 1), 1)
@@ -324,6 +347,9 @@ def test_autotune(monkeypatch, tmp_path, capsys):
     best_tile = tuning.best_tile
     monkeypatch.setattr(tuning, "best_tile",
                         lambda problem, dtype, device, *rest: best_tile(problem, dtype, torch.device("cuda"), *rest))
+    with monkeypatch.context() as patch, pytest.raises(RuntimeError, match="call once before the capture"):
+        patch.setattr(tuning, "is_capturing", lambda: True)
+        triton_conv.conv2d(x, w, bias, padding=1, autotune=True)
     used = []
     monkeypatch.setattr(
         launch.descriptors, "output_descriptor",

@@ -6,6 +6,7 @@ import operator
 import torch
 from torch import _C
 from torch.autograd import forward_ad
+from torch.overrides import handle_torch_function, has_torch_function
 from torch.utils.flop_counter import register_flop_formula
 
 from . import launch
@@ -296,6 +297,9 @@ def _refuse_gradients(tensors):
 def _convolve_seen(rank, input, weight, bias, stride, padding, dilation, groups, activation, residual, autotune):
     """As ``convolve``, through the operator, which PyTorch sees; or without what hides that values are all that is asked for."""
     tensors = input, weight, bias, residual
+    if not _is_compiling() and has_torch_function(tensors):
+        return handle_torch_function(_FUNCTIONS[rank], tensors, input, weight, bias, stride, padding, dilation, groups,
+                                     activation=activation, residual=residual, autotune=autotune)
     for name, tensor in zip(("input", "weight", "bias", "residual"), tensors):
         if not isinstance(tensor, torch.Tensor) and (tensor is not None or name in ("input", "weight")):
             raise TypeError(f"{name} is {type(tensor).__name__}; expected a tensor")
@@ -396,3 +400,6 @@ def conv3d(input, weight, bias=None, stride=1, padding=0, dilation=1, groups=1, 
            autotune=False):
     """As :func:`triton_conv.conv2d`, for input (N, C, D, H, W) and weight (K, C / groups, T, R, S), in channels_last_3d memory."""
     return convolve(3, input, weight, bias, stride, padding, dilation, groups, activation, residual, autotune)
+
+
+_FUNCTIONS = {1: conv1d, 2: conv2d, 3: conv3d}
