@@ -1,66 +1,86 @@
 """Wrong calls: each is refused before any launch, with the argument, its value and what is expected; the next call works."""
 
+import itertools
+import re
+
 import pytest
 import torch
 import triton_conv
-from triton_conv import launch
+from triton_conv import geometry, launch
 
 
-def good(**changes):
+def good(rank=2, dtype=torch.bfloat16, **changes):
     device = launch.active_device()
-    values = dict(input=torch.ones(1, 16, 6, 6, dtype=torch.bfloat16, device=device),
-                  weight=torch.ones(8, 16, 3, 3, dtype=torch.bfloat16, device=device))
+    values = dict(input=torch.ones(1, 16, *[6] * rank, dtype=dtype, device=device),
+                  weight=torch.ones(8, 16, *[3] * rank, dtype=dtype, device=device))
     return values | {name: value(values) if callable(value) else value for name, value in changes.items()}
 
 
-WRONG = [
-    (dict(input=lambda v: v["input"][0, 0]), ValueError, r"input has shape \(6, 6\); expected 4 dimensions \(N, C, H, W\)"),
-    (dict(weight=lambda v: v["weight"][0]), ValueError, r"weight has shape \(16, 3, 3\); expected 4 dimensions"),
-    (dict(weight=lambda v: v["weight"][:, :8]), ValueError, "input has 16 channels, weight takes 8 in each of 1 groups"),
-    (dict(groups=3), ValueError, "groups is 3; expected a divisor of 16 input and 8 output channels"),
-    (dict(groups=0), ValueError, "groups is 0"),
-    (dict(groups=2), ValueError, "weight takes 16 in each of 2 groups; expected 32"),
-    (dict(stride=0), ValueError, "stride is 0; expected an int or 2 ints of at least 1"),
-    (dict(stride=(1, 2, 3)), ValueError, r"stride is \(1, 2, 3\); expected an int or 2 ints"),
-    (dict(stride=1.5), ValueError, "stride is 1.5; expected an int or 2 ints of at least 1"),
-    (dict(stride=9), NotImplementedError, "stride 9 in H is more than 8"),
-    (dict(dilation=(0, 1)), ValueError, r"dilation is \(0, 1\)"),
-    (dict(dilation=3), ValueError, "the filter spans 7 pixels in H, the padded input 6: no output"),
-    (dict(padding=-1), ValueError, "padding is -1; expected an int or 2 ints of at least 0"),
-    (dict(padding="full"), ValueError, "padding is 'full'; expected 'same', 'valid'"),
-    (dict(padding="same", stride=2), ValueError, r"padding is 'same' and stride is \(2, 2\); expected a stride of 1"),
-    (dict(padding=((1, 1), )), ValueError, "expected 2 pairs"),
-    (dict(padding=((1, 1), (1, -1))), ValueError, "expected 2 pairs"),
-    (dict(padding=((1, 1), 2)), ValueError, "expected 2 pairs"),
-    (dict(padding=200), NotImplementedError, "padding before in H needs a corner of -200, outside -128 to 127"),
-    (dict(bias=lambda v: v["input"].new_ones(9)), ValueError, r"bias has shape \(9,\); expected \(8,\)"),
-    (dict(bias=lambda v: v["input"].new_ones(8).half()), TypeError, "bias is torch.float16, input is torch.bfloat16"),
-    (dict(residual=lambda v: v["input"]), ValueError, r"residual has shape \(1, 16, 6, 6\); expected that of the output, \(1, 8, 4, 4\)"),
-    (dict(activation="tanh"), ValueError, "activation is 'tanh'; expected None or one of"),
-    (dict(input=None), TypeError, "input is NoneType; expected a tensor"),
-    (dict(input=lambda v: v["input"].cpu().float().numpy()), TypeError, "input is ndarray; expected a tensor"),
-    (dict(weight=None), TypeError, "weight is NoneType; expected a tensor"),
-    (dict(bias=0.5), TypeError, "bias is float; expected a tensor"),
-    (dict(residual=1), TypeError, "residual is int; expected a tensor"),
-    (dict(groups=None), ValueError, "groups is None; expected an int"),
-    (dict(groups=1.5), ValueError, "groups is 1.5; expected an int"),
-    (dict(stride=None), ValueError, "stride is None; expected an int or 2 ints"),
-    (dict(stride="2"), ValueError, "stride is '2'; expected an int or 2 ints"),
-    (dict(padding=None), ValueError, "padding is None; expected an int or 2 ints"),
-    (dict(padding=((1, 1), (1, 0.5))), ValueError, "expected 2 pairs"),
-    (dict(input=lambda v: v["input"].double()), TypeError, "input is torch.float64; expected torch.bfloat16"),
-    (dict(input=lambda v: v["input"].int()), TypeError, "input is torch.int32"),
-    (dict(weight=lambda v: v["weight"].float()), TypeError, "weight is torch.float32, input is torch.bfloat16"),
-    (dict(weight=lambda v: v["weight"][:, :, :0]), ValueError, "expected channels and taps"),
-    (dict(input=lambda v: v["input"][:, :0], weight=lambda v: v["weight"][:, :0]), ValueError, "expected channels and taps"),
-]  # yapf: disable
+CONVS = {1: triton_conv.conv1d, 2: triton_conv.conv2d, 3: triton_conv.conv3d}
 
 
-@pytest.mark.parametrize("changes, error, message", WRONG, ids=[str(i) for i in range(len(WRONG))])
-def test_wrong_calls(changes, error, message):
+def wrong(rank, dtype):
+    """Calls that are wrong in one way each, with the error and what its message says."""
+    other = torch.float16 if dtype == torch.bfloat16 else torch.bfloat16
+    dims, first = "DHW"[-rank:], "DHW"[-rank]
+    shape = lambda *sizes: re.escape(str(sizes))
+    of = lambda name, change: {name: lambda values: change(values[name])}
+    ints = f"expected an int or {rank} ints of at least"
+    pairs = rf"expected {rank} pairs \(before, after\) of ints of at least 0"
+    one, largest = ((1, 1), ) * (rank - 1), geometry.CORNERS[rank][1]
+    yield of("input", lambda x: x.flatten()), ValueError, rf"input has shape \(\d+,\); expected {rank + 2} dimensions"
+    yield of("input", lambda x: x[None]), ValueError, rf"expected {rank + 2} dimensions \(N, C, {', '.join(dims)}\)"
+    yield of("weight",
+             lambda w: w[0]), ValueError, rf"weight has shape {shape(16, *[3] * rank)}; expected {rank + 2} dim"
+    yield of("weight", lambda w: w[:, :8]), ValueError, "input has 16 channels, weight takes 8 in each of 1 groups"
+    yield of("weight", lambda w: w[..., :0]), ValueError, "weight has shape .*; expected channels and taps"
+    yield of("weight", lambda w: w.to(other)), TypeError, f"weight is {other}, input is {dtype}; expected the same"
+    yield of("weight", lambda w: w.double()), TypeError, f"weight is torch.float64, input is {dtype}"
+    yield of("weight", lambda w: w.to("meta")), ValueError, "weight is on meta; the active driver runs on"
+    yield of("input", lambda x: x.double()), TypeError, "input is torch.float64; expected torch.bfloat16, torch.float16"
+    yield of("input", lambda x: x.int()), TypeError, "input is torch.int32"
+    yield of("input", lambda x: x.cpu().float().numpy()), TypeError, "input is ndarray; expected a tensor"
+    yield {"input": None}, TypeError, "input is NoneType; expected a tensor"
+    yield {"weight": None}, TypeError, "weight is NoneType; expected a tensor"
+    yield {"bias": 0.5}, TypeError, "bias is float; expected a tensor"
+    yield {"residual": 1}, TypeError, "residual is int; expected a tensor"
+    yield {"bias": lambda v: v["input"].new_ones(9)}, ValueError, r"bias has shape \(9,\); expected \(8,\)"
+    yield {"bias": lambda v: v["input"].new_ones(8, 1)}, ValueError, r"bias has shape \(8, 1\); expected \(8,\)"
+    yield {"bias": lambda v: v["input"].new_ones(8).to(other)}, TypeError, f"bias is {other}, input is {dtype}"
+    yield {"residual": lambda v: v["input"]}, ValueError, f"that of the output, {shape(1, 8, *[4] * rank)}"
+    yield {"residual": lambda v: v["input"].new_ones(1, 8, *[4] * rank).to(other)}, TypeError, f"residual is {other}"
+    yield {"activation": "tanh"}, ValueError, "activation is 'tanh'; expected None or one of"
+    yield {"activation": lambda v: torch.relu}, ValueError, "activation is <built-in .*; expected None or one of"
+    for groups, message in ((0, "groups is 0; expected a divisor"), (-1, "groups is -1; expected a divisor"),
+                            (2, "weight takes 16 in each of 2 groups; expected 32"), (1.5,
+                                                                                      "groups is 1.5; expected an int"),
+                            (3, "groups is 3; expected a divisor of 16 input and 8 output channels"),
+                            (None, "groups is None; expected an int")):
+        yield {"groups": groups}, ValueError, message
+    for value in (0, -1, 1.5, None, "2", (1, ) * (rank + 1), (0, ) * rank, (1.5, ) * rank):
+        yield {"stride": value}, ValueError, f"stride is {re.escape(repr(value))}; {ints} 1"
+        yield {"dilation": value}, ValueError, f"dilation is {re.escape(repr(value))}; {ints} 1"
+    for value in (-1, 0.5, None, (0, ) * (rank + 1), (-1, ) * rank):
+        yield {"padding": value}, ValueError, f"padding is {re.escape(repr(value))}; {ints} 0"
+    for value in (*one, (1, -1)), (*one, (1, 0.5)), (*one, (1, )), ((1, 1), ) * (rank + 1):
+        yield {"padding": value}, ValueError, pairs
+    yield {"padding": "full"}, ValueError, "padding is 'full'; expected 'same', 'valid', ints or pairs"
+    yield {"padding": "same", "stride": 2}, ValueError, "padding is 'same' and stride is .*; expected a stride of 1"
+    yield {"dilation": 3}, ValueError, f"the filter spans 7 pixels in {first}, the padded input 6: no output"
+    yield {"stride": 9}, NotImplementedError, f"stride 9 in {first} is more than 8"
+    yield {"padding": largest + 2}, NotImplementedError, f"padding before in {first} needs a corner of -{largest + 2}"
+
+
+WRONG = [(rank, dtype, *call)
+         for rank, dtype in itertools.product(CONVS, (torch.bfloat16, torch.float16))
+         for call in wrong(rank, dtype)]
+
+
+@pytest.mark.parametrize("rank, dtype, changes, error, message", WRONG, ids=[str(i) for i in range(len(WRONG))])
+def test_wrong_calls(rank, dtype, changes, error, message):
     with pytest.raises(error, match=message):
-        triton_conv.conv2d(**good(**changes))
-    assert (triton_conv.conv2d(**good()) == 144).all()
+        CONVS[rank](**good(rank, dtype, **changes))
+    assert (CONVS[rank](**good(rank, dtype)) == 16 * 3**rank).all()
 
 
 @pytest.fixture
