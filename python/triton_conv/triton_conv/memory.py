@@ -222,7 +222,10 @@ def folded_input(problem, memory, padded, pixels):
 
 def folded_weight(w, padded):
     """w (K, C, ..., S) as (K, ..., 1, S * padded channels) with a pitch of whole 16 bytes, and that pitch."""
-    memory = channels_innermost(w)
-    taps, size = memory.shape[-2], memory.element_size()
+    taps, size = w.shape[-1], w.element_size()
     pixels = next(p for p in range(taps, taps + 16) if p * padded * size % 16 == 0)
-    return kept(w, ("folded", padded), lambda: packed(memory, pixels, padded).flatten(-2)), pixels * padded
+
+    def make():
+        return packed(channels_innermost(w), pixels, padded).flatten(-2)
+
+    return kept(w, ("folded", padded), make), pixels * padded
