@@ -40,6 +40,8 @@ def wrong(rank, dtype):
     yield of("input", lambda x: x.double()), TypeError, "input is torch.float64; expected torch.bfloat16, torch.float16"
     yield of("input", lambda x: x.int()), TypeError, "input is torch.int32"
     yield of("input", lambda x: x.cpu().float().numpy()), TypeError, "input is ndarray; expected a tensor"
+    yield of("input", lambda x: x.to_sparse()), TypeError, "input has layout torch.sparse_coo; expected torch.strided"
+    yield of("weight", lambda w: w.to_sparse()), TypeError, "weight has layout torch.sparse_coo; expected torch.strided"
     yield {"input": None}, TypeError, "input is NoneType; expected a tensor"
     yield {"weight": None}, TypeError, "weight is NoneType; expected a tensor"
     yield {"bias": 0.5}, TypeError, "bias is float; expected a tensor"

@@ -79,6 +79,12 @@ def check_tensors(input, weight, bias, residual, activation):
         raise ValueError(f"activation is {activation!r}; expected None or one of {ACTIVATIONS[1:]}")
 
 
+def check_layouts(*tensors):
+    for name, tensor in zip(("input", "weight", "bias", "residual"), tensors):
+        if tensor is not None and tensor.layout != torch.strided:
+            raise TypeError(f"{name} has layout {tensor.layout}; expected torch.strided, as {name}.to_dense() gives it")
+
+
 def check_epilogue(problem, bias, residual):
     if bias is not None and tuple(bias.shape) != (problem.out_channels, ):
         raise ValueError(f"bias has shape {tuple(bias.shape)}; expected ({problem.out_channels},)")
@@ -338,14 +344,17 @@ def convolve(rank, input, weight, bias, stride, padding, dilation, groups, activ
     if not _is_plain(input, weight, bias, residual):
         return _convolve_seen(rank, input, weight, bias, stride, padding, dilation, groups, activation, residual,
                               autotune)
-    key = (rank, launch.active_driver(), _likeness(input), _likeness(weight), _likeness(bias), _likeness(residual),
-           stride, padding, dilation, groups, activation, autotune,
-           input.dtype == torch.float32 and allows_tf32())  # yapf: disable
     try:
+        key = (rank, launch.active_driver(), _likeness(input), _likeness(weight), _likeness(bias), _likeness(residual),
+               stride, padding, dilation, groups, activation, autotune,
+               input.dtype == torch.float32 and allows_tf32())  # yapf: disable
         plan = _quick_plans.get(key)
         hashed = True
     except TypeError:  # lists are not
         plan, hashed = None, False
+    except RuntimeError:  # no address
+        check_layouts(input, weight, bias, residual)
+        raise
     if plan is None:
         if not has_batch(rank, input):
             return _convolve_one(rank, input, weight, bias, stride, padding, dilation, groups, activation, residual,
