@@ -446,7 +446,7 @@ def test_a_graph_converts_its_weights_itself(kind, monkeypatch):
     kept, copies = [], mem.Copy
     monkeypatch.setattr(mem, "Copy", lambda copy: kept.append(copy) or copies(copy))
     if not x.is_cuda:
-        monkeypatch.setattr(mem, "is_captured", lambda tensor: True)
+        monkeypatch.setattr(mem, "is_capturing", lambda device: True)
         check(x, w, before=1, **options)
         assert not kept
         monkeypatch.undo()

@@ -347,8 +347,10 @@ def test_autotune(monkeypatch, tmp_path, capsys):
     best_tile = tuning.best_tile
     monkeypatch.setattr(tuning, "best_tile",
                         lambda problem, dtype, device, *rest: best_tile(problem, dtype, torch.device("cuda"), *rest))
+    if not x.is_cuda:
+        monkeypatch.setattr(tuning.mem, "is_capturing", lambda device: False)
     with monkeypatch.context() as patch, pytest.raises(RuntimeError, match="call once before the capture"):
-        patch.setattr(tuning, "is_capturing", lambda: True)
+        patch.setattr(tuning.mem, "is_capturing", lambda device: True)
         triton_conv.conv2d(x, w, bias, padding=1, autotune=True)
     used = []
     monkeypatch.setattr(

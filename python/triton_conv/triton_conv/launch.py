@@ -92,7 +92,7 @@ class Counters:
         return mem.lasting(lambda: torch.zeros(count, dtype=torch.int32, device=self.device), self.device)
 
     def take(self, count, stream):
-        if self.device.type == "cuda" and torch.cuda.is_current_stream_capturing():
+        if mem.is_capturing(self.device):
             start = self.used
             self.used += round_up(count, 4)  # 16 bytes, as Triton assumes of pointers that it has seen
             if self.captured is None or self.used > CAPTURED_COUNTERS:
@@ -108,7 +108,7 @@ class Counters:
     def sums(self, count, stream):
         """Memory for the sums of a launch's parts of tiles."""
         allocate = functools.partial(torch.empty, count, dtype=torch.float32, device=self.device)
-        if self.device.type == "cuda" and torch.cuda.is_current_stream_capturing():
+        if mem.is_capturing(self.device):
             return allocate()  # the graph's own
         found = self.sums_of_streams.get(stream)
         if found is None or found.numel() < count:

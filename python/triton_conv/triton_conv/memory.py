@@ -75,15 +75,20 @@ def padded_channels(memory, channels):
     return copy
 
 
+def is_capturing(device):
+    """Whether what is done there becomes part of a CUDA graph, instead of being done."""
+    return device.type == "cuda" and torch.cuda.is_current_stream_capturing()
+
+
 def lasting(make, device):
     """``make()``, whose memory outlives the call.
 
     It is made by another thread, on the caller's stream. What the caller allocates may come from memory that graphs are to
     overwrite, as while torch.compile makes its own.
     """
-    stream = torch.cuda.current_stream(device) if device.type == "cuda" else None
-    if stream is not None and torch.cuda.is_current_stream_capturing():
+    if is_capturing(device):
         return make()
+    stream = torch.cuda.current_stream(device) if device.type == "cuda" else None
 
     def run():
         with contextlib.nullcontext() if stream is None else torch.cuda.stream(stream), torch.no_grad():
@@ -91,11 +96,6 @@ def lasting(make, device):
 
     with ThreadPoolExecutor(1) as executor:
         return executor.submit(run).result()
-
-
-def is_captured(tensor):
-    """Whether what is done with it becomes part of a CUDA graph, instead of being done."""
-    return tensor.is_cuda and torch.cuda.is_current_stream_capturing()
 
 
 class Copy:
@@ -124,7 +124,7 @@ def kept(tensor, purpose, make):
     Setting ``.data``, as moving a module does, gives a tensor other memory without a new version. A graph that is captured makes
     its own each time that it is replayed, by when the tensor may have been written to.
     """
-    if tensor.is_inference() or torch.compiler.is_compiling() or is_captured(tensor):
+    if tensor.is_inference() or torch.compiler.is_compiling() or is_capturing(tensor.device):
         return make()
     now = tensor._version, tensor.data_ptr(), tensor.dtype, tensor.shape, tensor.stride()
     made_from, copies = _copies.get(tensor, (None, {}))

@@ -11,6 +11,7 @@ import torch
 import triton
 
 from . import ahead, heuristics, timing
+from . import memory as mem
 
 
 def file_of(device):
@@ -53,10 +54,6 @@ def candidates(problem, size, shapes, multiprocessors, may_split=True, may_strip
     return [tile for tile in tiles if tile]
 
 
-def is_capturing():
-    return torch.cuda.is_available() and torch.cuda.is_current_stream_capturing()
-
-
 def best_tile(problem, dtype, device, shapes, multiprocessors, options, flagged, may_strip, launch_with):
     """The fastest tile for a problem; ``launch_with(tile)`` gives a function that launches it. With ``flagged``, none in parts."""
     if device.type != "cuda":
@@ -67,7 +64,7 @@ def best_tile(problem, dtype, device, shapes, multiprocessors, options, flagged,
     if known and known.keys() == {field.name
                                   for field in dataclasses.fields(heuristics.Tile)}:  # not of another version
         return heuristics.Tile(**known)
-    if is_capturing():
+    if mem.is_capturing(device):
         raise RuntimeError("autotune is True, which measures times; this call is the first for its problem, and a CUDA graph captures "
                            "it: call once before the capture")  # yapf: disable
     tiles = candidates(problem, dtype.itemsize, shapes, multiprocessors, not flagged, may_strip)
