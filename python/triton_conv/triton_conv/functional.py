@@ -14,6 +14,7 @@ from . import memory as mem
 from .geometry import ConvProblem
 
 ACTIVATIONS = ("none", "relu", "silu", "gelu")
+TENSORS = ("input", "weight", "bias", "residual")
 DTYPES = (torch.bfloat16, torch.float16, torch.float32)
 
 _library = torch.library.Library("triton_conv", "DEF")
@@ -68,7 +69,7 @@ def check_tensors(input, weight, bias, residual, activation):
         raise TypeError("input is torch.float32, which is computed as tf32, and PyTorch's settings for cuDNN do not allow that: "
                         "set torch.backends.cudnn.allow_tf32 or, since PyTorch 2.9, torch.backends.cudnn.conv.fp32_precision "
                         "= 'tf32', or convert to bfloat16 or float16")  # yapf: disable
-    for name, tensor in (("input", input), ("weight", weight), ("bias", bias), ("residual", residual)):
+    for name, tensor in zip(TENSORS, (input, weight, bias, residual)):
         if tensor is None:
             continue
         if tensor.dtype != input.dtype and not (name == "bias" and tensor.dtype == torch.float32):
@@ -80,7 +81,7 @@ def check_tensors(input, weight, bias, residual, activation):
 
 
 def check_layouts(*tensors):
-    for name, tensor in zip(("input", "weight", "bias", "residual"), tensors):
+    for name, tensor in zip(TENSORS, tensors):
         if tensor is not None and tensor.layout != torch.strided:
             raise TypeError(f"{name} has layout {tensor.layout}; expected torch.strided, as {name}.to_dense() gives it")
 
@@ -306,7 +307,7 @@ def _convolve_seen(rank, input, weight, bias, stride, padding, dilation, groups,
     if not _is_compiling() and has_torch_function(tensors):
         return handle_torch_function(_FUNCTIONS[rank], tensors, input, weight, bias, stride, padding, dilation, groups,
                                      activation=activation, residual=residual, autotune=autotune)
-    for name, tensor in zip(("input", "weight", "bias", "residual"), tensors):
+    for name, tensor in zip(TENSORS, tensors):
         if not isinstance(tensor, torch.Tensor) and (tensor is not None or name in ("input", "weight")):
             raise TypeError(f"{name} is {type(tensor).__name__}; expected a tensor")
     if not has_batch(rank, input):
